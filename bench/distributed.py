@@ -61,7 +61,7 @@ class Cell:
 
     @property
     def flops(self) -> float:
-        """Of the forward pass: 4 D for each visible score."""
+        """Operations of the forward pass: 4 D for each visible score."""
         return 4 * self.length**2 * HEADS * DIM * (0.5 if self.mask == "causal" else 1)
 
 
@@ -78,7 +78,7 @@ class Ranks:
         self.rank, self.size = self.dist.get_rank(), self.dist.get_world_size()
 
     def largest(self, values: Sequence[float]) -> list[float]:
-        """Of each value the largest of all ranks."""
+        """The largest of all ranks, of each value."""
         found = self.torch.tensor(values, dtype=self.torch.float64, device=self.device)
         self.dist.all_reduce(found, self.dist.ReduceOp.MAX)
         return found.tolist()
@@ -101,7 +101,7 @@ class Ranks:
         return statistics.median(self.largest(found))
 
     def host_milliseconds(self, call: Callable[[], Any]) -> float:
-        """What the host takes to issue a call while the device is busy, of the slowest rank."""
+        """The time that the host takes to issue a call while the device is busy, of the slowest rank."""
         torch, found = self.torch, list[float]()
         for _ in range(5):
             torch.cuda.synchronize()

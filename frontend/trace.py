@@ -74,7 +74,7 @@ def trace(
 def trace_sources(
     score_mod: ScoreMod | Recorded | None, mask_mod: MaskMod | None
 ) -> tuple[Program | None, dict[str, Any]]:
-    """As `trace`; arrays are as their caller has them, such as a tensor that requires a gradient."""
+    """As `trace`; arrays are as their caller has them, such as one that requires a gradient."""
     if isinstance(score_mod, Recorded) and mask_mod is None:
         return score_mod.program, dict(score_mod.arrays)
     if score_mod is None and mask_mod is None:

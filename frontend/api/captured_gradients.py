@@ -58,7 +58,7 @@ class CapturedGradient(NamedTuple):
 
     @property
     def adjoint(self) -> tuple[str, tuple[str, ...] | None]:
-        """What a request asks a kernel for."""
+        """The name and the leading indices that a request asks a kernel for."""
         return self.name, self.lead
 
     @property

@@ -23,7 +23,7 @@ DEFAULT_DTYPE = "bfloat16"  # of weights that are stored in f32, or whose config
 
 @dataclass(frozen=True)
 class Layer:
-    """What layers of one kind ask of attention, on one of the machines that share their heads.
+    """Attention of layers of one kind, on one of the machines that share their heads.
 
     Attributes:
       heads, kv_heads: of the machine.

@@ -127,7 +127,7 @@ class Members:
 
     @contextlib.contextmanager
     def watched(self, call: str) -> Generator[None]:
-        """What communicates: an error in it ends the group, and names who failed.
+        """Watches communication: an error in it ends the group, and names who failed.
 
         Raises:
           RankError: another rank failed; from the error of `torch.distributed`.
@@ -161,7 +161,7 @@ class Members:
         self._posted.append(key)
 
     def _read_all(self) -> list[dict[str, Any]]:
-        """What each rank wrote of this call; then all of them have read what they wrote before.
+        """Reads what each rank wrote of this call; then all of them have read what they wrote before.
 
         Raises:
           RankError: as of `_read`.
@@ -172,7 +172,7 @@ class Members:
         return found
 
     def _read(self, rank: int) -> dict[str, Any]:
-        """What a rank wrote of this call.
+        """Reads what a rank wrote of this call.
 
         Raises:
           RankError: it refused, or wrote nothing within the timeout.

@@ -53,7 +53,7 @@ def checked_call(
     device: Any,
     divisible: bool = False,
 ) -> tuple[Problem, Shards]:
-    """What all ranks have agreed to compute.
+    """Returns what all ranks have agreed to compute.
 
     Args:
       name: of the function that is called.

@@ -17,5 +17,5 @@ def bits_of(numbers: Any, dtype: Any) -> Any:
 
 
 def numbers_of(bits: Any) -> Any:
-    """What `bits_of` was given."""
+    """The numbers that `bits_of` was given."""
     return bits.detach().clone(memory_format=torch.contiguous_format).view(torch.float32)

@@ -1,4 +1,4 @@
-"""What attention of the whole sequence is, and the calls of the kernels for a piece of it."""
+"""Attention of the whole sequence, and the calls of the kernels for a piece of it."""
 
 from __future__ import annotations
 

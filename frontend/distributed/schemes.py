@@ -21,7 +21,7 @@ torch: Any = importlib.import_module("torch")
 
 
 class Options(TypedDict, total=False):
-    """What the three functions take by name; see `ring_attention`."""
+    """Options that the three functions take by name; see `ring_attention`."""
 
     mask: Mask | None
     layout: str

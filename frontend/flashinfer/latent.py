@@ -28,7 +28,7 @@ NARROW, WIDE = torch.float8_e4m3fn, torch.bfloat16
 
 @dataclass(frozen=True)
 class LatentCall:
-    """What a call computes, beside its arrays.
+    """A call without its arrays.
 
     Attributes:
       scale: of the scores; output: of O.

@@ -283,7 +283,7 @@ class Problem:
         return CallScales(scale, products[2], *tables)
 
     def _modifier(self, device: Any) -> ScoreMod | None:
-        """What becomes of a score: a cap, or a slope along the keys."""
+        """The modifier of scores: a cap, or a slope along the keys."""
         if self.positions == ALIBI:
             return alibi(self.heads, device)
         return softcap(self.cap) if self.cap else None

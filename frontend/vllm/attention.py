@@ -88,7 +88,7 @@ def _columns(block_table: Any, max_seq_len: int, block_size: int) -> Any:
 
 @dataclass(frozen=True)
 class Scores:
-    """What a layer does to scores, by the names of vLLM's `AttentionImpl`.
+    """Changes of scores in a layer, by the names of vLLM's `AttentionImpl`.
 
     Attributes:
       scale: multiplies scores.

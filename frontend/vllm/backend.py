@@ -25,7 +25,7 @@ CAPABILITIES = ((9, 0), (10, 0))  # of sm_90a and sm_100a
 
 
 class AttnMlirBackend(host.AttentionBackend):
-    """What vLLM asks a backend before it is chosen."""
+    """Answers to what vLLM asks a backend before it is chosen."""
 
     supported_dtypes: ClassVar[Any] = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes: ClassVar[Any] = [

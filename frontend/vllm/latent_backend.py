@@ -19,7 +19,7 @@ HEAD_SIZES = [512, 576]
 
 
 class AttnMlirMLABackend(layers.MLACommonBackend):
-    """What vLLM asks a backend of latent attention before it is chosen."""
+    """Answers to what vLLM asks a backend of latent attention before it is chosen."""
 
     supported_dtypes: ClassVar[Any] = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes: ClassVar[Any] = ["auto", "float16", "bfloat16"]

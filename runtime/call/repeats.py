@@ -75,7 +75,7 @@ class Known(Generic[T]):
         self._found: dict[Hashable, T] = {}
 
     def get(self, key: Hashable) -> T | None:
-        """What was found out; None where nothing was."""
+        """The value that was found out; None where none was."""
         return self._found.get(key)
 
     def put(self, key: Hashable, found: T) -> None:

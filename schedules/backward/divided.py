@@ -1,9 +1,9 @@
 """From `attn.kv_gradients` to kernels for large heads, whose two gradients two groups divide.
 
-A work tile is 64 keys of a head. The gradients of 64 rows are more than a group has registers for, so
-one group has those of values and one those of keys. The first computes the weights that both need and
-leaves them in shared memory, in f32; so each score is computed once, and there are four products, two
-by each group.
+A work tile is 64 keys of a head. The gradients of 64 rows are more than a group has registers for,
+so one group has those of values and one those of keys. The first computes the weights that both
+need and leaves them in shared memory, in f32; so each score is computed once, and there are four
+products, two by each group.
 
 ```text
 values                                           keys
@@ -141,7 +141,7 @@ class _Group(ABC):
     def weights(
         self, tile: WorkTile, tiles: ColumnTiles, test: Test | None, index: Value, found: Value
     ) -> Value:
-        """What the streamed rows are multiplied by, of the first product [rows, columns]."""
+        """The factors of the streamed rows, from the first product [rows, columns]."""
 
     @abstractmethod
     def scaled(self, gradient: Value) -> Value:

@@ -29,8 +29,8 @@ class FusedConfig(GradientConfig):
 
     Attributes:
       multiply_registers: per thread of the group that multiplies for queries; 0 without one.
-      heads_in_turn: heads whose blocks start alternately; blocks of a head wait for each other where
-        they add in turn, and start in time for that.
+      heads_in_turn: heads whose blocks start alternately; blocks of a head wait for each other
+        where they add in turn, and start in time for that.
     """
 
     multiply_registers: int = 0

@@ -1,4 +1,4 @@
-"""What the steps of all gradients have in common: products, and weights of scores."""
+"""Parts that the steps of all gradients have in common: products, and weights of scores."""
 
 from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
@@ -19,7 +19,7 @@ def added_product(accumulators: Value, weights: Value, streamed: Value) -> Value
 
 
 def scale_of_exponents(problem: Problem) -> Value:
-    """What scores are multiplied by to be exponents of 2."""
+    """The factor that makes exponents of 2 of scores."""
     to_log2 = b.f32_constant(LOG2E)
     is_scaled = problem.modifier.changes  # else its scores are raw
     return to_log2 if is_scaled else b.fmul(problem.scale, to_log2)

@@ -1,9 +1,10 @@
 """The memory that gradients of queries are added to, in any order or by turns.
 
-Blocks of keys start in the order of their numbers and visit tiles of queries from the last one down.
-With turns block n adds to a tile when block n - 1 has: so each sum has one order of additions, and
-the same bits in every run. Who visits a tile is an interval of blocks, as the ends of what rows see
-never decrease; the first of them waits for nobody, and the last one clears the cell:
+Blocks of keys start in the order of their numbers and visit tiles of queries from the last one
+down. With turns block n adds to a tile when block n - 1 has: so each sum has one order of
+additions, and the same bits in every run. Who visits a tile is an interval of blocks, as the ends
+of what rows see never decrease; the first of them waits for nobody, and the last one clears the
+cell:
 
 ```text
 blocks 2, 3, 4 visit:   cell 0 -> 2 adds, sets 3 -> 3 adds, sets 4 -> 4 adds, sets 0

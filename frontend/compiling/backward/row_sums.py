@@ -129,11 +129,11 @@ class SumPartsSpec(Request):
 
     @property
     def kernel_name(self) -> str:
-        """What is static."""
+        """The name of the kernel: all that is static."""
         return f"attn_sum_parts_{self.dtype}"
 
     def problem(self) -> Facts:
-        """Of the parts."""
+        """Facts of the parts."""
         return _facts(self.operation, 1, self.dtype)
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -47,9 +47,9 @@ REGISTERS = {
     "tiles": (192, 120),
 }
 """Registers of attending warps, and of the others, with three warpgroups. `one`: one attends, one
-combines splits. `rows`: one attends, one copies rows. `slices`: two attend to slices of O. `lists`: likewise, while the others copy
-indexed rows, or combine splits of a wide O with pairs of f32. `tiles`: two attend to query tiles,
-and one warp combines splits."""
+combines splits. `rows`: one attends, one copies rows. `slices`: two attend to slices of O.
+`lists`: likewise, while the others copy indexed rows, or combine splits of a wide O with pairs of
+f32. `tiles`: two attend to query tiles, and one warp combines splits."""
 
 
 @dataclass(frozen=True)
