@@ -161,7 +161,7 @@ class Members:
         self._posted.append(key)
 
     def _read_all(self) -> list[dict[str, Any]]:
-        """Reads what each rank wrote of this call; then all of them have read what they wrote before.
+        """Reads what each rank wrote of this call; then all have read what was written before.
 
         Raises:
           RankError: as of `_read`.

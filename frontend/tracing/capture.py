@@ -68,7 +68,7 @@ class Captures:
 
     @property
     def sources(self) -> dict[str, Any]:
-        """Arrays that have been read, as they were captured, by the name of the kernel's argument."""
+        """Arrays that have been read, as they were captured, by the names of arguments."""
         tensors = self._graph.tensors
         return {tensors[which].name: value for value, which in self._tensors.values()}
 

@@ -1,4 +1,4 @@
-"""Gradients that scores pass on to tensors that a modifier reads: each by itself, or summed up along rows.
+"""Gradients that scores pass on to tensors that a modifier reads: each by itself, or summed up.
 
 Sums of rows are kept in registers while tiles stream past them. They and the parts of single scores
 go to memory at places that the modifier's indices say. What is 0 is not written.

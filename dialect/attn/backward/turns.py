@@ -1,4 +1,4 @@
-"""`attn.turns`: an order in which CTAs add to memory, for gradients of the same bits in every run."""
+"""`attn.turns`: an order in which CTAs add to memory, so that gradients have the same bits."""
 
 from typing import Any
 

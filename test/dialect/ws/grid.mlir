@@ -34,3 +34,16 @@ func.func @add(%tile: !ws.tile<vector<128x32xf32>, "shared">, %sums: memref<?x?x
     : (!ws.tile<vector<128x32xf32>, "shared">, memref<?x?xf32>, i32, i32) -> ()
   func.return
 }
+
+// CHECK-LABEL: func.func @turns
+// CHECK: "ws.await_turn"(%{{.*}}, %{{.*}}, %{{.*}}, %[[BLOCK:.*]]) {{.*}} : (memref<?x?xi32>, i32, i32, i32) -> ()
+// CHECK: %[[NEXT:.*]] = arith.addi %[[BLOCK]], %{{.*}}
+// CHECK: "ws.set_turn"(%{{.*}}, %{{.*}}, %{{.*}}, %[[NEXT]]) {{.*}} : (memref<?x?xi32>, i32, i32, i32) -> ()
+func.func @turns(%turns: memref<?x?xi32>, %tile: i32, %block: i32, %one: i32) {
+  "ws.await_turn"(%turns, %tile, %tile, %block) {operandSegmentSizes = array<i32: 1, 2, 1>}
+    : (memref<?x?xi32>, i32, i32, i32) -> ()
+  %next = arith.addi %block, %one : i32
+  "ws.set_turn"(%turns, %tile, %tile, %next) {operandSegmentSizes = array<i32: 1, 2, 1>}
+    : (memref<?x?xi32>, i32, i32, i32) -> ()
+  func.return
+}

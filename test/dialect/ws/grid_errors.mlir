@@ -72,3 +72,51 @@ func.func @f(%tile: !ws.tile<vector<128x32xf32>, "shared">, %sums: memref<?x?xf3
     : (!ws.tile<vector<128x32xf32>, "shared">, memref<?x?xf32>, i32) -> ()
   func.return
 }
+
+// -----
+
+func.func @f(%i: i32) {
+  // expected-error @below {{'ws.await_turn' op expects a memref, got i32}}
+  "ws.await_turn"(%i, %i, %i) {operandSegmentSizes = array<i32: 1, 1, 1>} : (i32, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%cell: memref<?xi64>, %i: i32) {
+  // expected-error @below {{'ws.await_turn' op expects a cell of i32, got i64}}
+  "ws.await_turn"(%cell, %i, %i) {operandSegmentSizes = array<i32: 1, 1, 1>} : (memref<?xi64>, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%cell: memref<?xi32>, %i: i32) {
+  // expected-error @below {{'ws.await_turn' op expects 1 coordinates, got 2}}
+  "ws.await_turn"(%cell, %i, %i, %i) {operandSegmentSizes = array<i32: 1, 2, 1>} : (memref<?xi32>, i32, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%i: i32) {
+  // expected-error @below {{'ws.set_turn' op expects a memref, got i32}}
+  "ws.set_turn"(%i, %i, %i) {operandSegmentSizes = array<i32: 1, 1, 1>} : (i32, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%cell: memref<?xi64>, %i: i32) {
+  // expected-error @below {{'ws.set_turn' op expects a cell of i32, got i64}}
+  "ws.set_turn"(%cell, %i, %i) {operandSegmentSizes = array<i32: 1, 1, 1>} : (memref<?xi64>, i32, i32) -> ()
+  func.return
+}
+
+// -----
+
+func.func @f(%cell: memref<?xi32>, %i: i32) {
+  // expected-error @below {{'ws.set_turn' op expects 1 coordinates, got 2}}
+  "ws.set_turn"(%cell, %i, %i, %i) {operandSegmentSizes = array<i32: 1, 2, 1>} : (memref<?xi32>, i32, i32, i32) -> ()
+  func.return
+}

@@ -89,3 +89,27 @@ func.func @large(%q: tensor<?x?x4x256xbf16>, %k: tensor<?x?x4x256xbf16>, %v: ten
       -> (tensor<?x?x4x256xbf16>, tensor<?x?x4x192xbf16>)
   func.return %dk, %dv : tensor<?x?x4x256xbf16>, tensor<?x?x4x192xbf16>
 }
+
+// -----
+
+// Blocks of keys take turns: each awaits the cell of a tile of queries, adds, and sets it.
+
+// CHECK-LABEL: "ws.kernel"
+// CHECK: "ws.await_turn"
+// CHECK: "ws.reduce_out"
+// CHECK: "ws.set_turn"
+// CHECK: arg_names = {{.*}}"turns"
+func.func @in_turn(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x?x4x64xbf16>, %v: tensor<?x?x4x64xbf16>,
+    %do: tensor<?x?x4x64xbf16>, %lse: tensor<?x4x?xf32>, %delta: tensor<?x4x?xf32>, %scale: f32,
+    %sums: tensor<?x?x4x64xf32>, %turns: tensor<?x4x?xi32> {attn.name = "turns"})
+    -> (tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>) {
+  %dk, %dv = "attn.gradients"(%q, %k, %v, %do, %lse, %delta, %scale, %sums) ({
+  ^bb0(%score: f32, %b: i32, %h: i32, %i: i32, %j: i32):
+    "attn.turns"(%turns) : (tensor<?x4x?xi32>) -> ()
+    "attn.yield"(%score) : (f32) -> ()
+  }) {mask = #attn.causal}
+    : (tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>,
+       tensor<?x4x?xf32>, tensor<?x4x?xf32>, f32, tensor<?x?x4x64xf32>)
+      -> (tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>)
+  func.return %dk, %dv : tensor<?x?x4x64xbf16>, tensor<?x?x4x64xbf16>
+}
