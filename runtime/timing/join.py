@@ -226,7 +226,7 @@ class _PtxReach:
             if conditional or last.parts[0] == "brx":
                 self.branches[last.line] = number
                 inside = self.code[block.first : block.last]
-                self.ends |= {one.line: last.line for one in inside if "alloc" not in one.opcode}
+                self.ends |= {one.line: last.line for one in inside if _is_plain(one)}
 
     def branch_of(self, line: int, tagged: set[tuple[int, int]]) -> int:
         """The PTX branch behind a SASS branch with a line, or 0.
@@ -266,6 +266,11 @@ class _PtxReach:
             block = self.program.graph.blocks[at]
             lines.update(one.line for one in self.code[block.first : block.last])
         return lines
+
+
+def _is_plain(one: PtxInstruction) -> bool:
+    """Whether the machine code of a PTX instruction has no branch of its own: a guard makes one."""
+    return one.guard is None and "alloc" not in one.opcode
 
 
 def _same_way(reach: _SassReach, ptx: _PtxReach, number: int, line: int) -> bool:

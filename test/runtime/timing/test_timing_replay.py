@@ -150,7 +150,7 @@ bar.sync 0;
 
 def test_fma_instructions_take_register_ports_from_products() -> None:
     work = "".join(f"fma.rn.f32 %f{n % 8}, %f{n % 8}, %f70, %f70;\n" for n in range(COPIES))
-    start = "".join(f"mov.f32 %f{n}, %f70;\n" for n in range(8))
+    start = "".join(f"add.f32 %f{n}, %f70, 0f{0x3F800000 + n:08X};\n" for n in range(8))
     body = f"""setp.gt.u32 %p1, %r1, 3;
 @%p1 bra COMPUTE;
 {_products(48, 128)}
