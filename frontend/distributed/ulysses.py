@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from itertools import pairwise
@@ -111,6 +112,7 @@ def _by_heads(x: Any, size: int, most: int) -> Any:
     return x.unflatten(2, (size, -1)).movedim(2, 0)
 
 
+@functools.lru_cache(maxsize=16)
 def _orders(shards: Shards, device: Any) -> tuple[Any, Any]:
     """Where each position lies in [ranks x tokens]; and for each of these the position that is
     there, or any. None if both are the identity.
