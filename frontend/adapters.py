@@ -97,33 +97,27 @@ def passed(names: str, default: object = None) -> list[Used]:
     return [Used(name, {name: default}) for name in names.split()]
 
 
-@dataclass(frozen=True)
 class Options:
-    """The used options of several functions of another library."""
+    """The used options of several functions of another library.
 
-    rows: Sequence[Used]
+    Attributes:
+      rows: one for each argument of ours.
+    """
+
+    def __init__(self, rows: Sequence[Used]) -> None:
+        """Sorts the rows once: graphs of PyTorch trace no cached property."""
+        self.rows = rows
+        named = [row for row in rows if row.meaning is None and len(row.defaults) == 1]
+        # of arguments that are passed on: our name, theirs, and the default
+        self._named = [(row.ours, *next(iter(row.defaults.items()))) for row in named]
+        self._others = [row for row in rows if row not in named]
+        # our names of those that are passed on, if they are not None
+        self._optional = frozenset(ours for ours, _, default in self._named if default is None)
 
     @property
     def defaults(self) -> dict[str, object]:
         """Their arguments, each with the value that counts where it is left out."""
         return {name: x for row in self.rows for name, x in row.defaults.items()}
-
-    @functools.cached_property
-    def _named(self) -> list[tuple[str, str, object]]:
-        """The rows of one argument that is passed on: our name, theirs, and the default."""
-        rows = [row for row in self.rows if row.meaning is None and len(row.defaults) == 1]
-        return [(row.ours, *next(iter(row.defaults.items()))) for row in rows]
-
-    @functools.cached_property
-    def _others(self) -> list[Used]:
-        """All other rows."""
-        named = {ours for ours, _, _ in self._named}
-        return [row for row in self.rows if row.ours not in named]
-
-    @functools.cached_property
-    def _optional(self) -> frozenset[str]:
-        """Our names of arguments that are passed on, if they are not None."""
-        return frozenset(ours for ours, _, default in self._named if default is None)
 
     def ours(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Our arguments by name, from those of theirs that were given."""

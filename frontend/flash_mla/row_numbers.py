@@ -9,7 +9,8 @@ from typing import Any
 from attn_mlir.arrays import on_stream
 from attn_mlir.errors import SpecError
 from attn_mlir.library import library_of
-from attn_mlir.runtime.call.tensors import view
+from attn_mlir.runtime.call.tensors import shape_of, view
+from attn_mlir.runtime.call.torch_tensors import is_tensor
 
 
 def in_one_page(name: str, pool: Any, indices: Any, stream: object | None) -> tuple[Any, Any]:
@@ -24,8 +25,9 @@ def in_one_page(name: str, pool: Any, indices: Any, stream: object | None) -> tu
     Raises:
       SpecError: pages do not begin a whole number of rows apart.
     """
-    pages, page, heads, columns = (tensor := view(pool, name)).shape
-    step, row, *_ = tensor.strides
+    pages, page, heads, columns = shape_of(pool, name)
+    # a graph of PyTorch traces what a tensor says of itself
+    step, row, *_ = pool.stride() if is_tensor(pool) else view(pool, name).strides
     if pages < 2 or page < 2 or step == page * row or not columns:
         return pool, indices
     if step < page * row or step % row:

@@ -426,6 +426,14 @@ def paged() -> dict[str, Any]:
     }
 
 
+E4M3: Any = ml_dtypes.float8_e4m3fn
+
+
+def narrow() -> dict[str, Any]:
+    right = paged() | {"tile_scheduler_metadata": None, "num_splits": None}
+    return right | {"k_cache": right["k_cache"].astype(E4M3)}
+
+
 LISTS, EXTRA_LISTS = np.zeros((BATCH, 1, 5), np.int32), np.zeros((BATCH, 1, 3), np.int32)
 LISTED = {"indices": LISTS}
 EXTRA = {**LISTED, "extra_k_cache": normal(4, 16, 1, ROW), "extra_indices_in_kvcache": EXTRA_LISTS}
@@ -494,6 +502,24 @@ FLASH_MLA = {
             **ON,
         },
     ),
+    "flash_mla_with_kvcache_fp8": Subject(
+        flash_mla.flash_mla_with_kvcache_fp8,
+        narrow,
+        {
+            **changed(narrow(), "q"),
+            "k_cache": Change(ones(4, 64, 1, ROW).astype(E4M3)),
+            "block_table": Change(TABLE[::-1].copy()),
+            "cache_seqlens": Change(LENGTHS + 1),
+            "head_dim_v": Change(256, refused=True),
+            "tile_scheduler_metadata": Change(USED_METADATA, nothing=True),
+            "num_splits": Change(2, nothing=True),
+            "softmax_scale": Change(0.5),
+            "causal": Change(True),
+            "descale_q": Change(ones(1) / 2),
+            "descale_k": Change(ones(1) / 2),
+            **ON,
+        },
+    ),
     "flash_attn_varlen_func": Subject(
         flash_mla.flash_attn_varlen_func,
         lambda: PREFILL,
@@ -537,7 +563,7 @@ FLASH_MLA = {
 }
 NO_CALL = {  # carry out no plan; see test_flash_mla and test_flash_serving
     "flash": {"get_scheduler_metadata"},
-    "flash_mla": {"get_mla_metadata", "FlashMLASchedMeta"},
+    "flash_mla": {"get_mla_metadata", "get_mla_metadata_dense_fp8", "FlashMLASchedMeta"},
 }
 SUBJECTS = {"flash": FLASH, "flash_mla": FLASH_MLA}
 PLACES: dict[str, Any] = {"flash": flash, "flash_mla": flash_mla}
@@ -552,14 +578,16 @@ def test_an_argument_does_something(subject: Subject, argument: str) -> None:
 CALLED_OTHERWISE = {  # refused by the name that the argument has further down
     "softmax_scale", "learnable_sink", "cu_seqlens", "max_seqlen", "block_table", "alibi_slopes",
 }  # fmt: skip
+NOT_LOOKED_AT = {"flash_mla_with_kvcache_fp8": {"tile_scheduler_metadata", "num_splits"}}
 
 
 @pytest.mark.parametrize("subject", by_name(SUBJECTS).values(), ids=by_name(SUBJECTS))
 def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
     """A stream is looked at by the launch alone."""
     found = unnamed(subject)
-    assert set(found) <= {"stream"} | CALLED_OTHERWISE
-    assert all(text != "it is taken" for name, text in found.items() if name != "stream")
+    taken = {"stream"} | NOT_LOOKED_AT.get(subject.function.__name__, set())
+    assert set(found) <= taken | CALLED_OTHERWISE
+    assert all(text != "it is taken" for name, text in found.items() if name not in taken)
 
 
 @pytest.mark.parametrize("place", SUBJECTS)
