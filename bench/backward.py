@@ -20,7 +20,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="readings that count")
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep what was found as JSON")
     args = parser.parse_args()
-    each = args.cell or itertools.product(HEAD_DIMS, MASKS, LENGTHS)
+    each: Iterable[Any] = args.cell or itertools.product(HEAD_DIMS, MASKS, LENGTHS)
     cells = [cell_of(*x) for x in each]
     if args.write is not None:
         write(args.write, cells)

@@ -15,6 +15,7 @@ as far off as. Exit code: 0 if it is not, else 1.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import time
@@ -23,11 +24,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import attn_mlir as am
 from attn_mlir import distributed as ad
+
+transformers: Any = importlib.import_module("transformers")
 
 NAME = "attn_mlir_ranks"
 SCHEMES = ("ring", "gather", "ulysses")
@@ -63,10 +64,10 @@ def register(scheme: str) -> None:
 def model_of(size: str, tokens: int, attention: str, dtype: Any, device: Any) -> Any:
     """The model with the same random weights on all ranks."""
     torch.manual_seed(0)
-    config = LlamaConfig(
+    config = transformers.LlamaConfig(
         **SIZES[size], max_position_embeddings=tokens, attn_implementation=attention
     )
-    return LlamaForCausalLM(config).to(dtype=dtype, device=device).eval()
+    return transformers.LlamaForCausalLM(config).to(dtype=dtype, device=device).eval()
 
 
 def sharded_logits(model: Any, words: Any) -> tuple[Any, float]:

@@ -68,7 +68,7 @@ def _gradients(results: Sequence[Any], options: Mapping[str, Any]) -> Gradients:
     captured = dict(zip(names, made[len(made) - len(names) :], strict=True))
     wanted = _wanted(options.get("wanted"), has_sinks=options.get("sinks") is not None)
     found = dict(zip(wanted, made, strict=False))
-    return Gradients(*(found.get(name) for name in WANTED), captured)
+    return Gradients(*(found.get(name) for name in WANTED), captured=captured)
 
 
 def _wanted(names: Sequence[str] | None, *, has_sinks: bool) -> tuple[str, ...]:
@@ -147,10 +147,10 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       dq_dtype: dtype of dq: that of q, which is the default.
       deterministic: whether the same call has to give the same bits. False allows a kernel that
         computes each score once for all gradients and adds those of queries to f32 memory, in an
-        order that depends on timing; with True blocks of keys add in order. That kernel is there for
-        warpgroup products (`sm_90a`) and head sizes up to 128, without modifiers, block masks, and
-        sinks together with dlse. False also allows gradients of captured arrays that are added up
-        in any order.
+        order that depends on timing; with True blocks of keys add in order. That kernel is there
+        for warpgroup products (`sm_90a`) and head sizes up to 128, without modifiers, block masks,
+        and sinks together with dlse. False also allows gradients of captured arrays that are added
+        up in any order.
       device, stream: as of `attention`.
 
     Returns:

@@ -291,7 +291,7 @@ def adjoints(value: object) -> tuple[tuple[str, tuple[str, ...] | None], ...]:
       SpecError: it is no sequence of such pairs.
     """
     found: list[tuple[str, tuple[str, ...] | None]] = []
-    for item in cast("Sequence[object]", value) if isinstance(value, Sequence) else (None,):
+    for item in cast("Sequence[Any]", value) if isinstance(value, Sequence) else (None,):
         match item:
             case [str(name), None]:
                 found.append((name, None))

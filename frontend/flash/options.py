@@ -37,7 +37,7 @@ def mask_of(
       SpecError: `window_size` is no pair of limits, or `attention_chunk` no number of positions.
     """
     window = NO_WINDOW if window_size is None else window_size
-    key = (is_causal, *window, attention_chunk) if type(window) is tuple else ()
+    key = (is_causal, *window, attention_chunk) if isinstance(window, tuple) else ()
     if [type(x) for x in key] == [bool, int, int, int]:
         return _known_mask(*key)
     return _mask_of(is_causal, window, attention_chunk)

@@ -166,7 +166,7 @@ def register(
     def backward(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
         needs: dict[str, Any] = dict(zip(names, ctx.needs_input_grad, strict=False))
         wanted = [name for name in WANTED if needs.get(name)]
-        captured = list(compress(ctx.read, needs["captured"]))
+        captured: list[str] = list(compress(ctx.read, needs["captured"]))
         found = gradients(ctx, do, dlse, wanted, captured)
         lists = {"captured": [found.get(name) for name in ctx.read]}
         return tuple(lists.get(name, found.get(name)) for name in needs)

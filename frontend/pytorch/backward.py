@@ -45,4 +45,4 @@ def attention_backward_in_graph(*arguments: Any, **options: Any) -> Gradients:
     )
     wanted = given.get("wanted", WANTED if "sinks" in given else WANTED[:-1])
     found = (x if name in wanted else None for name, x in zip(WANTED, made, strict=True))
-    return Gradients(*found, dict(zip(names, others, strict=True)))
+    return Gradients(*found, captured=dict(zip(names, others, strict=True)))

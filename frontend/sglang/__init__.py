@@ -9,7 +9,7 @@ SGLang's default. `batches` has functions of tensors, which need no SGLang; `bac
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir import env
 from attn_mlir.errors import SpecError, shown
@@ -31,7 +31,7 @@ def register(name: str = NAME) -> None:
       ImportError: SGLang is missing, or of another version.
       SpecError: a name that is no identifier.
     """
-    if not isinstance(name, str) or not name.isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(cast(object, name), str) or not name.isidentifier():
         raise SpecError(f"name must be an identifier, got {shown(name, 40)}")
     sglang: Any = importlib.import_module("sglang")
     check_version("sglang", sglang.__version__, LEAST, BELOW)

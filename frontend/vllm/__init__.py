@@ -11,7 +11,7 @@ tensors, which need no vLLM; `backend` and `latent_backend` have vLLM's classes 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir import env
 from attn_mlir.errors import SpecError, shown
@@ -40,7 +40,8 @@ def register(name: str = NAME, latent_name: str = LATENT_NAME) -> None:
       SpecError: a name that is no identifier of capitals, as vLLM reads names.
     """
     for one in (name, latent_name):
-        if not isinstance(one, str) or not one.isidentifier() or one != one.upper():  # pyright: ignore[reportUnnecessaryIsInstance]
+        is_text = isinstance(cast(object, one), str)
+        if not is_text or not one.isidentifier() or one != one.upper():
             raise SpecError(f"a name must be an identifier in capitals, got {shown(one, 40)}")
     if name == latent_name:
         raise SpecError(f"attention and latent attention need names of their own, got {name} twice")
