@@ -85,11 +85,11 @@ def flash_mla_with_kvcache_fp8(
     for name, x in {"q": q, "k_cache": k_cache}.items():
         if len(shape := shape_of(x, name)) != RANK:
             raise SpecError(f"{name} must have {RANK} dimensions, got {list(shape)}")
-    if (dtype := view(k_cache, "k_cache").dtype) != NARROW:
-        raise SpecError(f"k_cache must be of {NARROW}, got {dtype}")
     for name, x in {"descale_q": descale_q, "descale_k": descale_k}.items():
         if x is not None and (found := view(x, name)).shape not in ((1,), ()):
             raise SpecError(f"{name} must be of one element, got {list(found.shape)}")
+    if (dtype := view(k_cache, "k_cache").dtype) != NARROW:
+        raise SpecError(f"k_cache must be of {NARROW}, got {dtype}")
     stream = options.get("stream")
     with on_stream(stream, q):
         wide, rows = _as(q, "bfloat16", (descale_q, descale_k)), _bytes(k_cache)

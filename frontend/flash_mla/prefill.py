@@ -33,7 +33,7 @@ def attend(
       key out is 0 and lse -inf.
 
     Raises:
-      SpecError: an argument is wrong or has no kernel, or one of q, k and v requires a gradient.
+      SpecError: an argument is wrong or has no kernel, or a gradient that is required has none.
     """
     out, lse = options.call(attention, *operands, given=given, return_lse=True)
     return out, lse.swapaxes(0, 1)
@@ -46,7 +46,7 @@ LENGTHS = "cu_seqlens_qo cu_seqlens_kv max_seqlen_qo max_seqlen_kv"
 def flash_attn_varlen_func(q: Any, k: Any, v: Any, **options: Any) -> tuple[Any, Any]:
     """As FlashMLA's `flash_attn_varlen_func`, on top of `attn_mlir.attention`.
 
-    Differences: further head sizes and f16; there is no backward pass.
+    Differences: further head sizes and f16; the largest have no backward pass.
 
     Args:
       q: [total_q, num_heads_q, head_dim_qk], bf16 or f16; head_dim_qk is 192 or 128 as a rule.
@@ -59,7 +59,7 @@ def flash_attn_varlen_func(q: Any, k: Any, v: Any, **options: Any) -> tuple[Any,
       (out, lse), as `attend`.
 
     Raises:
-      SpecError: an argument is wrong or has no kernel, or one of q, k and v requires a gradient.
+      SpecError: an argument is wrong or has no kernel, or a gradient that is required has none.
     """
     return attend((q, k, v), options, PREFILL)
 

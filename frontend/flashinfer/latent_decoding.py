@@ -12,6 +12,7 @@ from attn_mlir.flashinfer.table import TRTLLM_LATENT, with_arguments
 from attn_mlir.flashinfer.trtllm import one_sink
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.runtime.call.tensors import shape_of
 
 torch: Any = importlib.import_module("torch")
 
@@ -78,7 +79,7 @@ def trtllm_batch_decode_with_kv_cache_mla(
     integer("kv_lora_rank", kv_lora_rank, COLUMNS, COLUMNS)
     if COLUMNS + integer("qk_rope_head_dim", qk_rope_head_dim, 0, 64) != columns:
         raise SpecError(f"query has {columns} columns, not 512 and {qk_rope_head_dim} behind them")
-    if len(kv_cache.shape) == 4 and kv_cache.shape[1] == 1:
+    if len(shape := shape_of(kv_cache, "kv_cache")) == 4 and shape[1] == 1:
         kv_cache = kv_cache[:, 0]
     pool = tensor(kv_cache, "kv_cache", 3)
     top_k = integer("sparse_mla_top_k", sparse_mla_top_k, 0)

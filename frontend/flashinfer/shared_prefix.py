@@ -10,6 +10,7 @@ from attn_mlir.flashinfer.options import checked_layout
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
 from attn_mlir.flashinfer.single import single_prefill_with_kv_cache
 from attn_mlir.flashinfer.table import ROTATION, with_arguments
+from attn_mlir.runtime.call.tensors import check_has_memory, view
 
 
 class _SharedPrefix:
@@ -34,8 +35,10 @@ class _SharedPrefix:
         """O of the queries to the shared keys, all of which they see, and to those of pages."""
         sm_scale = scores.get("sm_scale")
         options = {"kv_layout": self._kv_layout, "sm_scale": sm_scale, "return_lse": True}
+        for name, x in zip(("k_shared", "v_shared"), shared, strict=True):
+            check_has_memory(view(x, name), name)
+        own = self._wrapper.forward_return_lse(q, pages, **scores)  # refuses before any launch
         prefix = single_prefill_with_kv_cache(q, *shared, **options)
-        own = self._wrapper.forward_return_lse(q, pages, **scores)
         return merge_state(*prefix, *own)[0]
 
 

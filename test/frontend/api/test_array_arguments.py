@@ -113,6 +113,51 @@ def run_ragged(q: Any, k: Any, v: Any, qo_indptr: Any, kv_indptr: Any) -> Any:
     return wrapper.run(q, k, v)
 
 
+SCRATCH = torch.empty(0, dtype=torch.uint8)
+
+
+def run_batch(
+    q: Any, k_pages: Any, v_pages: Any, qo_indptr: Any, indptr: Any, indices: Any, lengths: Any
+) -> Any:
+    """FlashInfer's attention of mixed batches."""
+    wrapper = flashinfer.BatchAttention(device="cpu")
+    wrapper.plan(qo_indptr, indptr, indices, lengths, HEADS, HEADS, DIM, DIM, PAGE)
+    return wrapper.run(q, (k_pages, v_pages))
+
+
+def run_with_sinks(
+    q: Any, k_pages: Any, v_pages: Any, sink: Any, *, qo_indptr: Any, indptr: Any, indices: Any,
+    last: Any,
+) -> Any:  # fmt: skip
+    """FlashInfer's prefill from pages, with sinks."""
+    wrapper = flashinfer.BatchAttentionWithAttentionSinkWrapper(SCRATCH, q_data_type=BF16)
+    wrapper.plan(qo_indptr, indptr, indices, last, HEADS, HEADS, DIM, PAGE, q_data_type=BF16)
+    return wrapper.run(q, (k_pages, v_pages), sink, DIM**-0.5)
+
+
+def run_shared(kind: str) -> Callable[..., Any]:
+    """FlashInfer's attention to a prefix that sequences share and to pages of their own."""
+
+    def run(q: Any, k_shared: Any, v_shared: Any, k_pages: Any, v_pages: Any, **plan: Any) -> Any:
+        wrapper: Any = getattr(flashinfer, f"Batch{kind}WithSharedPrefixPagedKVCacheWrapper")
+        wrapper = wrapper(SCRATCH)
+        wrapper.begin_forward(*plan.values(), HEADS, HEADS, DIM, PAGE, data_type=BF16)
+        return wrapper.forward(q, k_shared, v_shared, (k_pages, v_pages))
+
+    return run
+
+
+def run_latent(
+    q_nope: Any, q_pe: Any, ckv: Any, kpe: Any, *,
+    qo_indptr: Any, indptr: Any, indices: Any, lengths: Any,
+) -> Any:  # fmt: skip
+    """FlashInfer's decoding over latent rows."""
+    wrapper = flashinfer.BatchMLAPagedAttentionWrapper(SCRATCH)
+    sizes = (64, 512, 64, PAGE, False, 1.0, BF16, BF16)
+    wrapper.plan(qo_indptr, indptr, indices, lengths, *sizes)
+    return wrapper.run(q_nope, q_pe, ckv, kpe)
+
+
 CONTIGUOUS = {
     "k": real(1, 128, HEADS, DIM), "v": real(1, 128, HEADS, DIM),
     "seqused": whole(8), "batch_idx": whole(0), "leftpad": whole(0),
@@ -343,6 +388,92 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "qo_indptr": whole(0, 8), "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
         },
     ),
+    "BatchAttention": (
+        run_batch,
+        {
+            "q": real(8, HEADS, DIM), **POOLS,
+            "qo_indptr": whole(0, 8), "indptr": whole(0, 1), "indices": whole(0), "lengths": whole(8),
+        },
+    ),
+    "BatchAttentionWithAttentionSinkWrapper": (
+        run_with_sinks,
+        {
+            "q": real(8, HEADS, DIM), **POOLS, "sink": real(HEADS, dtype=F32),
+            "qo_indptr": whole(0, 8), "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
+        },
+    ),
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper": (
+        run_shared("Decode"),
+        {
+            "q": real(1, HEADS, DIM), "k_shared": real(8, HEADS, DIM), "v_shared": real(8, HEADS, DIM),
+            **POOLS, "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
+        },
+    ),
+    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper": (
+        run_shared("Prefill"),
+        {
+            "q": real(8, HEADS, DIM), "k_shared": real(8, HEADS, DIM), "v_shared": real(8, HEADS, DIM),
+            **POOLS, "qo_indptr": whole(0, 8),
+            "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
+        },
+    ),
+    "BatchMLAPagedAttentionWrapper": (
+        run_latent,
+        {
+            "q_nope": real(1, 64, 512), "q_pe": real(1, 64, 64),
+            "ckv": real(2, PAGE, 512), "kpe": real(2, PAGE, 64),
+            "qo_indptr": whole(0, 1), "indptr": whole(0, 1), "indices": whole(0), "lengths": whole(8),
+        },
+    ),
+    "trtllm_batch_decode_with_kv_cache": (
+        lambda k_pages, v_pages, **x: flashinfer.trtllm_batch_decode_with_kv_cache(
+            **x, kv_cache=(k_pages, v_pages), workspace_buffer=SCRATCH, max_seq_len=8,
+            kv_layout="NHD",
+        ),
+        {
+            "query": real(1, HEADS, DIM), **POOLS,
+            "block_tables": whole(0).reshape(1, 1), "seq_lens": whole(8),
+        },
+    ),
+    "trtllm_batch_context_with_kv_cache": (
+        lambda k_pages, v_pages, **x: flashinfer.trtllm_batch_context_with_kv_cache(
+            **x, kv_cache=(k_pages, v_pages), workspace_buffer=SCRATCH, max_q_len=8, max_kv_len=8,
+            bmm1_scale=1.0, bmm2_scale=1.0, batch_size=1, cum_seq_lens_kv=whole(0, 8),
+            kv_layout="NHD",
+        ),
+        {
+            "query": real(8, HEADS, DIM), **POOLS, "block_tables": whole(0).reshape(1, 1),
+            "seq_lens": whole(8), "cum_seq_lens_q": whole(0, 8),
+        },
+    ),
+    "trtllm_batch_decode_with_kv_cache_mla": (
+        lambda **x: flashinfer.trtllm_batch_decode_with_kv_cache_mla(
+            **x, workspace_buffer=SCRATCH, qk_nope_head_dim=128, kv_lora_rank=512,
+            qk_rope_head_dim=64, max_seq_len=8,
+        ),
+        {
+            "query": real(1, 1, 64, 576), "kv_cache": LATENT["k_pages"][:, :, 0],
+            "block_tables": whole(0).reshape(1, 1), "seq_lens": whole(8),
+        },
+    ),
+    "append_paged_mla_kv_cache": (
+        flashinfer.append_paged_mla_kv_cache,
+        {
+            "append_ckv": real(2, 512), "append_kpe": real(2, 64), "batch_indices": whole(0, 0),
+            "positions": whole(0, 1), "ckv_cache": real(2, PAGE, 512), "kpe_cache": real(2, PAGE, 64),
+            "kv_indices": whole(0), "kv_indptr": whole(0, 1), "kv_last_page_len": whole(8),
+        },
+    ),
+    "flash_mla_with_kvcache_fp8": (
+        lambda **x: flash_mla.flash_mla_with_kvcache_fp8(
+            **x, head_dim_v=512, tile_scheduler_metadata=None, num_splits=None
+        ),
+        {
+            "q": real(1, 1, 64, 576), "k_cache": LATENT["k_pages"].to(torch.float8_e4m3fn),
+            "block_table": whole(0).reshape(1, 1), "cache_seqlens": whole(8),
+            "descale_q": real(1, dtype=F32), "descale_k": real(1, dtype=F32),
+        },
+    ),
     "get_batch_indices_positions": (
         lambda **x: flashinfer.get_batch_indices_positions(**x, nnz=2),
         {"append_indptr": whole(0, 2), "seq_lens": whole(8)},
@@ -511,6 +642,8 @@ def test_transformed_by_name(name: str, argument: str) -> None:
             continue  # launch nothing
         if name == "attention":
             said += "|out cannot be recorded"  # which is in this call
+        if name == "BatchAttention":
+            said += "|paged_kv_indptr is .* that is traced"  # by what plan computes
         if way is mapped and name in ("scaled_dot_product_attention", "flex_attention"):
             said = "a kernel would be compiled"  # which have a rule
         try:
@@ -549,6 +682,7 @@ def test_every_function_is_called() -> None:
     }
     public |= {"scaled_dot_product_attention", "flex_attention"}
     without_operands = {"FlashMLASchedMeta", "get_mla_metadata", "get_scheduler_metadata"}
+    without_operands |= {"get_mla_metadata_dense_fp8"}
     in_graphs = {"CUDAGraphBatchDecodeWithPagedKVCacheWrapper", "fast_decode_plan"}
     assert public - told == without_operands | in_graphs
 
