@@ -7,7 +7,6 @@ Exit status: 0 fine, 1 a diagnosed failure, 2 a usage error. Diagnostics go to s
 import argparse
 import difflib
 import errno
-import importlib.metadata
 import io
 import sys
 from collections.abc import Sequence
@@ -285,12 +284,10 @@ def _write(file: str, outputs: Sequence[str | bytes], between: str) -> None:
 
 
 def _version() -> str:
+    from attn_mlir._version import __version__
     from attn_mlir.dialect._mlir import PROVIDER_PACKAGE, provider_version
 
-    return (
-        f"attn-mlir {importlib.metadata.version('attn-mlir')}, "
-        f"MLIR of {PROVIDER_PACKAGE} {provider_version()}"
-    )
+    return f"attn-mlir {__version__}, MLIR of {PROVIDER_PACKAGE} {provider_version()}"
 
 
 def _show(options: argparse.Namespace) -> str | None:
