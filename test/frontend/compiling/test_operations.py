@@ -56,8 +56,8 @@ REQUESTS = [
     MlaDecodeSpec(heads=8, sinks=True, cache=Cache(page_size=64, pages="table")),
     DeltaSpec(heads=2, v_head_dim=64, dtype="f16", dlse="f32"),
     SinkDeltaSpec(heads=2, v_head_dim=64, sinks="bf16"),
-    SumRowsSpec(heads=2, lengths=Lengths(ragged_q=True)),
     SumPartsSpec(dtype="f16"),
+    SumRowsSpec(heads=2, lengths=Lengths(ragged_q=True)),
     GradientsSpec(heads=4, kv_heads=2, head_dim=64, lengths=Lengths(used_q=True)),
     KvGradientsSpec(heads=4, kv_heads=2, head_dim=64, mask=am.causal(), block=(64, 2, 128)),
     QGradientsSpec(
