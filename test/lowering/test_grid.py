@@ -251,3 +251,57 @@ def test_rows_that_threads_move_are_of_pieces() -> None:
     multiples: dict[str, Any] = {name: x.get("row_multiple") for name, x in found.items()}
     assert multiples == {"x": 4, "sums": 4, "counter": None, "y": 4}
     assert found["sums"]["role"] == found["counter"]["role"] == "inout"
+
+
+def taken() -> str:
+    """CTA n waits until the cell says n and sets it to n + 1."""
+    kind, sizes = "memref<?xi32>", "{operandSegmentSizes = array<i32: 1, 1, 1>}"
+    body = f"""%parts = "ws.extent"(%x) {{dim = 0 : i64}} : (memref<?xf32>) -> i32
+    "ws.tiles"(%parts) ({{
+    ^bb0(%part: i32):
+      "ws.await_turn"(%cells, %c1, %part) {sizes} : ({kind}, i32, i32) -> ()
+      %next = arith.addi %part, %c1 : i32
+      "ws.set_turn"(%cells, %c1, %next) {sizes} : ({kind}, i32, i32) -> ()
+    }}) {{order = "single", operandSegmentSizes = array<i32: 1, 0, 0>}} : (i32) -> ()"""
+    arguments = [("x", "in", "memref<?xf32>", ("parts",)), ("cells", "inout", kind, ("cells",))]
+    return kernel(arguments, role("turns", body, first=0))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ctas_take_turns(seed: int | None, target: str) -> None:
+    cells = np.array([7, 0, 8], np.int32)
+    run(taken(), np.zeros(5, np.float32), cells, seed=seed, target=target)
+    assert list(cells) == [7, 5, 8]
+
+
+def test_a_turn_that_nobody_sets_is_awaited_for_ever() -> None:
+    with pytest.raises(LaunchError, match="deadlock"):
+        run(taken(), np.zeros(5, np.float32), np.array([7, 3, 8], np.int32))
+
+
+def test_a_turn_acquires_and_releases() -> None:
+    """Copies of one thread are complete before it sets the cell, and come after what it awaits."""
+    code = bundle(taken()).partition(b".visible .entry")[2]
+    places = [
+        b"ld.acquire.gpu",
+        b"fence.proxy.async",
+        b"cp.async.bulk.wait_group",
+        b"st.release.gpu",
+    ]
+    found = [code.index(place) for place in places]
+    assert found == sorted(found) and code.count(b"fence.proxy.async") == 2
+
+
+@pytest.mark.parametrize("name", ["await_turn", "set_turn"])
+def test_turns_that_have_no_code(name: str) -> None:
+    body = f""""ws.{name}"(%cells, %c0, %c1) {{operandSegmentSizes = array<i32: 1, 1, 1>}}
+      : (memref<?xi32>, i32, i32) -> ()"""
+    expects = f"'ws.{name}' op expects"
+    for kind, lanes, message in [
+        ("in", 1, "an argument of role inout, cells is of role in"),
+        ("inout", 32, "a role with one lane, got 32 in r"),
+    ]:
+        arguments = [("cells", kind, "memref<?xi32>", ("cells",))]
+        text = kernel(arguments, role("r", body, first=0, lanes=lanes))
+        refused(text, f"{expects} {message}")
