@@ -149,18 +149,22 @@ bar.sync 0;
 
 
 def test_fma_instructions_take_register_ports_from_products() -> None:
+    """Multiply-adds of eight chains begin when the products are in the queue, which they stop."""
     work = "".join(f"fma.rn.f32 %f{n % 8}, %f{n % 8}, %f70, %f70;\n" for n in range(COPIES))
     start = "".join(f"add.f32 %f{n}, %f70, 0f{0x3F800000 + n:08X};\n" for n in range(8))
+    commit = "wgmma.commit_group"
+    products = _products(7, 128).replace(commit, f"bar.arrive 1, 256;\n{commit}")
     body = f"""setp.gt.u32 %p1, %r1, 3;
 @%p1 bra COMPUTE;
-{_products(48, 128)}
+{products}
 bra END;
 COMPUTE:
+bar.sync 1, 256;
 {start}{work * 16}{used(8)}
 END:
 """
     beside = replay(kernel(body, threads=256), threads=256, smem_bytes=65536)
-    alone = replay(kernel(_products(48, 128)), smem_bytes=65536)
+    alone = replay(kernel(_products(7, 128)), smem_bytes=65536)
     assert alone.multiprocessors[0].tensor.slowed == 0
     assert beside.multiprocessors[0].tensor.slowed > 400
 
