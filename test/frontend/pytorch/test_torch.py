@@ -440,7 +440,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         "dropout_p must be 0, got None",
     ),
     (
-        lambda: at.flex_attention(*(torch.zeros(1, 2, 8, 136, requires_grad=True).bfloat16(),) * 3),
+        lambda: at.flex_attention(*(torch.zeros(1, 2, 8, 256, requires_grad=True).bfloat16(),) * 3),
         "query requires a gradient, which this call has none of: sm_100a has no kernel: ",
     ),
 ]

@@ -368,17 +368,18 @@ def refused(**options: Any) -> Callable[..., Any]:
     return lambda *x: am.attention(*x, **options)
 
 
-SINKS = torch.ones(HEADS, requires_grad=True)
+DISTANCES = torch.ones(16, requires_grad=True)
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "captured": (
-        refused(score_mod=lambda score, b, h, i, j: score + SINKS[h]), "SINKS requires a gradient",
+        refused(score_mod=lambda score, b, h, i, j: score + DISTANCES[i - j + 8]),
+        "DISTANCES requires a gradient",
     ),
     "k_offset": (refused(k_offset=3), "q requires a gradient, .*: k_offset has no kernel"),
     "out": (refused(out=torch.empty(1, 8, HEADS, DIM).bfloat16()), "q requires .*: out has no k"),
     "out_dtype": (refused(out_dtype="f32"), "q requires a gradient, .*: out_dtype f32 has no k"),
     "cache": (lambda q, k, v: am.attention(q, am.ContiguousKV(k, v, None)), "k of a ContiguousKV"),
     "large heads": (
-        lambda *x: flash.flash_attn_func(*(torch.cat([y] * 5, -1) for y in x)), "got 160; call und",
+        lambda *x: flash.flash_attn_func(*(torch.cat([y] * 8, -1) for y in x)), "got 256; call und",
     ),
 }  # fmt: skip
 
