@@ -121,6 +121,19 @@ def named(part: str, changes: Mapping[str, Any]) -> dict[str, Any]:
 NEUTRAL_SCORES = {
     **refused(pos_encoding_mode="ROPE_LLAMA", rope_scale=2.0, rope_theta=1e5),
 }
+
+
+def rotation(part: str = "") -> dict[str, Change]:
+    """Changes of the arguments of Llama's rotation, by names that begin with a part's."""
+    mode = f"{part}pos_encoding_mode"
+    rotated = {mode: "ROPE_LLAMA"}
+    return {
+        mode: Change("ROPE_LLAMA"),
+        f"{part}rope_scale": Change(2.0, rotated),
+        f"{part}rope_theta": Change(1e5, rotated),
+    }
+
+
 NEUTRAL_PREFILL = refused(
     use_fp16_qk_reduction=True,
     prefix_len_ptr=1,
@@ -321,6 +334,7 @@ RAGGED = {
         **refused(custom_mask_buf=1, mask_indptr_buf=1, jit_kwargs=1, variant_owns_mask=True),
     ),
     **SCORES,
+    **rotation("plan."),
     **SPLIT,
     **QUERIES,
     "plan.fixed_split_size": Change(128),
@@ -410,7 +424,7 @@ ONE_SCORES = {
         name.removeprefix("plan."): SCORES[name]
         for name in ("plan.window_left", "plan.logits_soft_cap", "plan.sm_scale")
     },
-    **NEUTRAL_SCORES,
+    **rotation(),
     "return_lse": Change(True),
     "k_scale": Change(2.0),
     "v_scale": Change(2.0),
