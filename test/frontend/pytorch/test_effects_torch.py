@@ -310,6 +310,7 @@ PREFILL = {
     **run_changes(Q, LSE),
     **SUMS_OF_PREFILL,
     **SINKS,
+    "run.sm_scale": Change(0.5, refused=True),  # of a kernel with jit_args
     "run.paged_kv_cache": Change(normal(5, 2, PAGE, KV, D, seed=9)),
     **named("run", refused(skip_softmax_threshold_scale_factor=1.0, use_fp16_softmax=True, uses_spcompress=True)),
 }  # fmt: skip
@@ -344,6 +345,8 @@ RAGGED = {
     "plan.o_indptr": Change(1, refused=True),
     **run_changes(Q, LSE),
     **SUMS_OF_PREFILL,
+    "run.sinks": Change(torch.ones(HEADS)),
+    "run.sm_scale": Change(0.5, refused=True),  # of a kernel with jit_args
     "run.k": Change(normal(KEYS, KV, D, seed=9)),
     "run.v": Change(normal(KEYS, KV, D, seed=9)),
     "run.o_scale": Change(2.0, refused=True),
