@@ -37,9 +37,9 @@ POLICIES = [
     "createpolicy.cvt.L2.b64 d8, 0x10F0000000000000;",
     "mov.b64 d8, 0x12F0000000000000;",
 ]
-LOADS = [
-    ".L2::cache_hint", ".nc.L2::cache_hint", ".L1::no_allocate.L2::cache_hint", ".L1::evict_last",
-    ".L1::evict_unchanged.L2::cache_hint.L2::128B", ".nc.L1::evict_first.L2::cache_hint.L2::256B",
+LOADS = [  # without .nc: what is read is written later, by another thread of the launch
+    ".L2::cache_hint", ".L1::no_allocate.L2::cache_hint", ".L1::evict_last",
+    ".L1::evict_unchanged.L2::cache_hint.L2::128B", ".L1::evict_first.L2::cache_hint.L2::256B",
 ]  # fmt: skip
 STORES = [".L2::cache_hint", ".L1::no_allocate.L2::cache_hint", ".L1::evict_first.L2::cache_hint"]
 
