@@ -316,7 +316,7 @@ func.func @f(%q: tensor<?x?x4x128xbf16>, %k: tensor<?x?x2x128xbf16>, %v: tensor<
 
 // -----
 
-// Pages and key tiles divide each other, and a tile is made of at most 8 pages.
+// Where the copy engine copies, pages and key tiles divide each other, and a tile is made of at most 8 pages.
 
 func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x24x2x64xbf16>, %v: tensor<?x24x2x64xbf16>, %scale: f32,
              %table: tensor<?x?xi32>) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>) {
@@ -326,7 +326,7 @@ func.func @f(%q: tensor<?x?x4x64xbf16>, %k: tensor<?x24x2x64xbf16>, %v: tensor<?
   %o, %lse = "attn.mha"(%q, %keys, %values, %scale) ({
   ^bb0(%s: f32, %n: i32, %h: i32, %i: i32, %j: i32):
     "attn.yield"(%s) : (f32) -> ()
-  }) {mask = #attn.causal}
+  }) {mask = #attn.causal, attn.schedule = "mha"}
     : (tensor<?x?x4x64xbf16>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x24x2x64xbf16>>, !attn.view<tensor<?x?x2x64xbf16>, tensor<?x24x2x64xbf16>>, f32) -> (tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>)
   func.return %o, %lse : tensor<?x?x4x64xbf16>, tensor<?x4x?xf32>
 }
