@@ -38,6 +38,7 @@ class EmulatorDevice:
       trace: file to which each launch, also a failing one, writes a trace as Chrome trace JSON.
       target: the chip for which `am.*` calls on this device compile, one that the emulator runs;
         None for the default. Bundles of all these chips run.
+      resident: clusters that run at the same time; another begins also where all that run wait.
       check: which checkers run: "all", "none" or names (docs/emulator.md). None for the value of
         ATTN_MLIR_CHECK, but no checkers if a trace is written or a launch recorded.
       native: arithmetic runs as native code where that is possible; the results are the same.
@@ -50,6 +51,7 @@ class EmulatorDevice:
     trace: str | Path | None = None
     check: str | None = None
     target: str | None = None
+    resident: int = 1
     native: bool = True
     recording: Recording | None = None
 
@@ -107,6 +109,7 @@ class EmulatorDevice:
             seed=self.seed,
             trace=names,
             check=self._checks(),
+            resident=self.resident,
             native=self.native,
             recording=self.recording,
         )

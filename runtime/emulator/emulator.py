@@ -147,6 +147,7 @@ class Emulator:
       jobs: processes that share the clusters of a grid, at most. A launch stays in this process
         with checkers, an observer or a trace, where the system cannot fork, and when CTAs may talk
         to one another through global memory (see parallel.py).
+      resident: clusters that run at the same time. Another begins also where all that run wait.
       native: run arithmetic as native code where that is possible (native/); the results are the
         same.
       output: gets the texts that kernels print (`printf`), in the order of execution; standard
@@ -176,6 +177,7 @@ class Emulator:
         trace: bool | Names = False,
         recording: Recording | None = None,
         jobs: int = 1,
+        resident: int = 1,
         instruction_limit: int = INSTRUCTION_LIMIT,
         native: bool = True,
         output: Callable[[str], object] | None = None,
@@ -190,6 +192,7 @@ class Emulator:
                 raise SpecError(f"{what} {shown(value)} is unknown: {' or '.join(allowed)}")
         self.native = native
         self.jobs = _at_least(jobs, 1, "jobs")
+        self.resident = _at_least(resident, 1, "resident")
         self.instruction_limit = _at_least(instruction_limit, 1, "instruction_limit")
         self.seed = _at_least(seed, None, "seed")
         self.target = target
@@ -343,10 +346,10 @@ class Emulator:
             if can_fork() and is_divisible(kernel):
                 return self._launch_divided(launch, jobs, start)
         if trace is None:
-            scheduler = Scheduler(launch, self.schedule, self.seed)
+            scheduler = Scheduler(launch, self.schedule, self.seed, self.resident)
         else:
             trace.launched(launch)
-            scheduler = TracingScheduler(launch, trace, self.schedule, self.seed)
+            scheduler = TracingScheduler(launch, trace, self.schedule, self.seed, self.resident)
         self._scheduler = scheduler
         try:
             with np.errstate(all="ignore"):
@@ -378,7 +381,7 @@ class Emulator:
 
         def run(part: int) -> tuple[int, dict[str, int]]:
             launch.remaining = everything.share(part, jobs)
-            scheduler = Scheduler(launch, self.schedule, self.seed + part)
+            scheduler = Scheduler(launch, self.schedule, self.seed + part, self.resident)
             with np.errstate(all="ignore"):
                 scheduler.run()
             return scheduler.warp_instructions, launch.counters

@@ -34,7 +34,12 @@ class FusedConfig(GradientConfig):
     """
 
     multiply_registers: int = 0
-    heads_in_turn: int = 1  # pyright: ignore[reportIncompatibleVariableOverride]
+    heads_in_turn: int = 1
+
+    @property
+    def alternating_heads(self) -> int:
+        """As of every configuration."""
+        return self.heads_in_turn
 
 
 @register

@@ -32,7 +32,6 @@ class Config(Entries):
     """
 
     shares_rows: ClassVar[bool] = False  # whether values may be the front of the rows of keys
-    heads_in_turn: ClassVar[int] = 1  # heads of rows whose work tiles start alternately
     tile_m: int = 128
     q_tiles: int = 2
     tile_n: int = 128
@@ -52,6 +51,11 @@ class Config(Entries):
     def heads_per_cta(self) -> int:
         """Query heads that one CTA computes."""
         return self.packed_heads
+
+    @property
+    def alternating_heads(self) -> int:
+        """Heads of rows whose work tiles start alternately; 1 if one head follows the other."""
+        return 1
 
     @property
     def owns_keys(self) -> bool:

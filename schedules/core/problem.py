@@ -151,7 +151,7 @@ class Problem:
     def work_tile(self, *coordinates: Value) -> WorkTile:
         """The work tile with these coordinates of the tile space."""
         block, head, batch = coordinates
-        if (alternating := self.config.heads_in_turn) > 1:
+        if (alternating := self.config.alternating_heads) > 1:
             sets = self.rows.heads // alternating
             number, block, rest = coordinates
             batch = b.INT.floordiv(rest, sets)
@@ -181,7 +181,7 @@ class Problem:
         blocks, heads, batch = self.rows.tile_space()
         if self.splits is not None:
             batch = b.INT.mul(batch, self.splits.count())
-        if (alternating := self.config.heads_in_turn) > 1:
+        if (alternating := self.config.alternating_heads) > 1:
             sets = b.INT.mul(batch, self.rows.heads // alternating)
             return [b.constant(alternating), blocks, sets]
         return [blocks, heads, batch]

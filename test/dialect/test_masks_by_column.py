@@ -23,6 +23,7 @@ from attn_mlir.dialect.attn.masks import (
     Mask,
     NullMask,
     PrefixMask,
+    Transposed,
     WindowMask,
 )
 from attn_mlir.validation.numerics.mask_strategies import (
@@ -247,3 +248,22 @@ def test_worked_numbers(
     if begin >= rest[-1]:  # empty wherever
         begin, rest = 0, [0, 0, 0]
     assert (begin, *rest) == expected
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    ANY_MASK,
+    st.integers(0, MAX_LENGTH),
+    st.integers(1, MAX_LENGTH),
+    st.sampled_from(TILES_M),
+    st.sampled_from(TILES_M),
+)
+def test_blocks_of_keys_that_visit_a_tile_of_queries_follow_each_other(
+    mask: Mask, sq: int, sk: int, block: int, tile: int
+) -> None:
+    """So each has the one before it as its predecessor, where blocks add to the tile in turn."""
+    sight = Transposed(mask)
+    visits = [sight.tile_range(INTS, first, block, sk, sq, tile) for first in range(0, sk, block)]
+    for number in range(-(-sq // tile)):
+        found = [n for n, span in enumerate(visits) if span.begin <= number < span.end]
+        assert found == list(range(found[0], found[-1] + 1) if found else [])

@@ -290,6 +290,7 @@ def test_unknown_options_are_refused() -> None:
         ({"check_mode": None}, "check_mode None is unknown: raise or collect"),
         ({"check": 5}, "check must be a str or several, got int"),
         ({"jobs": 0}, "jobs must be at least 1, got 0"),
+        ({"resident": 0}, "resident must be at least 1, got 0"),
         ({"seed": 1.5}, "seed must be an integer, got 1.5"),
         ({"instruction_limit": 0}, "instruction_limit must be at least 1, got 0"),
     ]

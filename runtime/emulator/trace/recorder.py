@@ -489,8 +489,15 @@ def _short(opcode: str) -> str:
 class TracingScheduler(Scheduler):
     """Picks, when it may, the context whose warp is furthest behind in time."""
 
-    def __init__(self, launch: Launch, trace: Trace, schedule: Schedule = "fair", seed: int = 0):
-        super().__init__(launch, schedule, seed)
+    def __init__(
+        self,
+        launch: Launch,
+        trace: Trace,
+        schedule: Schedule = "fair",
+        seed: int = 0,
+        resident: int = 1,
+    ):
+        super().__init__(launch, schedule, seed, resident)
         self.trace = trace
 
     def _pick(self) -> WarpContext:
