@@ -54,6 +54,9 @@ def add_emulate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", help="all, none or names (default: all, none with --trace)")
     parser.add_argument("--schedule", default="fair", help="fair or adversarial (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of adversarial (%(default)s)")
+    parser.add_argument(
+        "--resident", type=int, default=1, help="clusters that run at a time (%(default)s)"
+    )
     parser.add_argument("--trace", type=Path, metavar="JSON", help="write a trace of the launch")
     parser.set_defaults(act=_emulate)
 
@@ -83,6 +86,7 @@ def _emulate(args: argparse.Namespace) -> int:
         check=args.check,
         schedule=args.schedule,
         seed=args.seed,
+        resident=args.resident,
         trace=args.trace is not None,
     )
     for path, array in saved.items():

@@ -77,6 +77,7 @@ class Kernel:
         check: str | None = None,
         schedule: Literal["fair", "adversarial"] = "fair",
         seed: int = 0,
+        resident: int = 1,
         trace: bool = False,
         strict_reads: bool = True,
         numeric: Literal["float32", "fused"] = "float32",
@@ -98,7 +99,7 @@ class Kernel:
           schedule, seed: `adversarial` delays and reorders asynchronous work as far as the
             architecture allows, as the seed chooses.
           trace: whether the report has a trace.
-          strict_reads, numeric, instruction_limit, output, sources: see `Emulator`.
+          resident, strict_reads, numeric, instruction_limit, output, sources: see `Emulator`.
 
         Returns:
           The report: a failure of the kernel is its `error`, and not raised.
@@ -114,6 +115,7 @@ class Kernel:
             check=("none" if trace else "all") if check is None else check,
             check_mode="collect",
             trace=trace,
+            resident=resident,
             strict_reads=strict_reads,
             numeric=numeric,
             instruction_limit=instruction_limit,

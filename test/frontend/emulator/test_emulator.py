@@ -280,3 +280,38 @@ assert not [name for name in sys.modules if "mlir" in name.replace("attn_mlir", 
     assert found.returncode == 0, found.stderr
     assert "race: nothing orders these accesses" in found.stdout
     assert f"{line_of(RACE, 'ld.shared.f32')} | ld.shared.f32" in found.stdout
+
+
+ARRIVALS = """
+.version 8.6
+.target sm_100a
+.address_size 64
+.visible .entry arrive(.param .u64 out, .param .u64 count)
+{
+  .reg .b32 %r<4>;
+  .reg .b64 %rd<6>;
+  ld.param.u64 %rd1, [out];
+  ld.param.u64 %rd2, [count];
+  mov.u32 %r1, %ctaid.x;
+  atom.global.add.u32 %r2, [%rd2], 1;
+  mul.wide.u32 %rd3, %r2, 4;
+  add.s64 %rd4, %rd1, %rd3;
+  st.global.u32 [%rd4], %r1;
+  ret;
+}
+"""
+
+
+def test_several_ctas_run_at_a_time() -> None:
+    """Each CTA notes when it came: one after the other, or in an order that the seed chooses."""
+    kernel = emulator.load(ARRIVALS)
+
+    def order(resident: int, seed: int) -> list[int]:
+        came, count = np.full(6, -1, np.int32), np.zeros(1, np.int32)
+        options: Any = {"schedule": "adversarial", "seed": seed, "resident": resident}
+        assert kernel.launch(came, count, grid=6, block=1, **options).ok
+        return came.tolist()
+
+    assert all(order(1, seed) == [0, 1, 2, 3, 4, 5] for seed in range(4))
+    others = [order(3, seed) for seed in range(4)]
+    assert [0, 1, 2, 3, 4, 5] not in others and all(sorted(x) == [*range(6)] for x in others)
