@@ -187,25 +187,27 @@ def _one_thread() -> Generator[None]:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Consecutive warpgroups with the same registers and one branch: up to warp `end`, with
-    `roles`.
+    """Consecutive warpgroups with the same registers and one branch: warps `first` to `end` - 1,
+    with `roles`.
     """
 
+    first: int
     end: int
     registers: int
     roles: tuple[ws.RoleOp, ...]
 
 
 def _segments(kernel: ws.KernelOp) -> list[_Segment]:
-    """Divides the CTA's warps into segments: one role of warpgroups each, or smaller roles."""
+    """Divides the CTA's warps into segments: one role of warpgroups each, or roles that share."""
     total = thread_count(kernel) // WARP_THREADS
     segments: list[_Segment] = []
     first = 0
     while first < total:
-        end = first + WARPGROUP_WARPS
-        roles = roles_within(kernel, first, end)
-        end = max([end, *(_round_up(sum(role.warp_range)) for role in roles)])
-        segments.append(_Segment(end, budget_of(roles, first, end), tuple(roles)))
+        end, reach, roles = first, first + WARPGROUP_WARPS, list[Any]()
+        while end < reach:  # a role may reach into a warpgroup of others
+            end, roles = reach, roles_within(kernel, first, reach)
+            reach = max([end, *(_round_up(sum(role.warp_range)) for role in roles)])
+        segments.append(_Segment(first, end, budget_of(roles, first, end), tuple(roles)))
         first = end
     return segments
 
@@ -233,7 +235,7 @@ def _segment(low: Lowering, segment: _Segment, thread: Value, warp: Value) -> No
     _set_registers(low, segment.registers)
     for role in segment.roles:
         first, count = role.warp_range
-        if count >= WARPGROUP_WARPS:
+        if (first, first + count) == (segment.first, segment.end):
             _role(low, role, thread, warp)
         else:
             begin, end = compare("sge", warp, first), compare("slt", warp, first + count)

@@ -45,7 +45,9 @@ LOOP = """%tile = arith.constant {rows} : i32
     }}"""
 
 
-def gather(rows: int, columns: int, element: str, warps: int, stages: int = 2) -> str:
+def gather(
+    rows: int, columns: int, element: str, warps: int, stages: int = 2, first: int = 0
+) -> str:
     """y[i] = x[table[i]], or zeros where the table has no row; the copy engine writes y."""
     kinds = f"memref<?x{columns}x{element}>, !t"
     fill = f"""%slot = "ws.acquire"(%ring, %c0) : (!ring, i32) -> !t
@@ -61,8 +63,8 @@ def gather(rows: int, columns: int, element: str, warps: int, stages: int = 2) -
             ("y", "out", f"memref<?x{columns}x{element}>", ("my", "")),
         ],
         '  %ring = "ws.alloc_ring"() {label_name = "r"} : () -> !ring'
-        + role("gather", LOOP.format(rows=rows, body=fill), first=0, warps=warps, lanes=32)
-        + role("leave", LOOP.format(rows=rows, body=leave), first=warps),
+        + role("gather", LOOP.format(rows=rows, body=fill), first=first, warps=warps, lanes=32)
+        + role("leave", LOOP.format(rows=rows, body=leave), first=first + warps),
         types=f"""!t = !ws.tile<vector<{rows}x{columns}x{element}>, "shared">
 !ring = !ws.ring<!t, {stages}, 1>
 """,
@@ -92,6 +94,16 @@ def test_rows_by_a_table(
     exists = (table >= 0) & (table < 50)
     assert exists.any() and not exists.all()
     assert (y == np.where(exists[:, None], x[np.clip(table, 0, 49)], 0)).all()
+
+
+@pytest.mark.parametrize(("first", "warps"), [(1, 4), (3, 2), (2, 8), (4, 4)])
+def test_a_role_that_begins_inside_a_warpgroup(first: int, warps: int) -> None:
+    """Its warps alone run it, and the role behind it, in the last one's warpgroup, runs as well."""
+    x, table = normal(50, 64, dtype=np.float16), np.arange(128, dtype=np.int32)[::-1] % 60
+    y = np.full((128, 64), np.nan, np.float16)
+    made = compiled(gather(64, 64, "f16", warps, first=first), "sm_90a")
+    made(x, table.copy(), y, device=EmulatorDevice(check="all"))
+    assert (y == np.where(table[:, None] < 50, x[table.clip(0, 49)], 0)).all()
 
 
 def test_a_row_of_several_lines_is_looked_up_once() -> None:
