@@ -1,6 +1,10 @@
-"""Which versions of a host package an adapter was written for."""
+"""Which versions of a host package an adapter was written for, and what its plug-in does in others."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+from attn_mlir import env
 
 Bound = tuple[int, ...]
 PARTS = 3  # of a version that bounds may tell apart
@@ -24,3 +28,15 @@ def check_version(package: str, version: str, least: Bound, below: Bound) -> Non
         raise ImportError(
             f"attn_mlir.{package} needs {package} {first} or newer, below {end}, got {version}"
         )
+
+
+def register_or_warn(register: Callable[[], None], name: str) -> None:
+    """Registers a name of ours at an engine, or says in the log once why it is not registered.
+
+    An engine calls its plug-ins wherever both packages are installed, whether or not it is told to
+    use this one.
+    """
+    try:
+        register()
+    except ImportError as error:
+        env.log_once("warning", f"{error}: {name} is not registered")

@@ -93,19 +93,6 @@ class AttnMlirBackend(host.AttentionBackend):
             raise SpecError("spec_info must be None: drafts and their trees are not offered")
         return forward_batch
 
-    def forward_decode(
-        self,
-        q: Any,
-        k: Any,
-        v: Any,
-        layer: Any,
-        forward_batch: Any,
-        save_kv_cache: bool = True,
-        **options: Any,
-    ) -> Any:
-        """Attention of one new token of each request; see `forward_extend`."""
-        return self.forward_extend(q, k, v, layer, forward_batch, save_kv_cache, **options)
-
     def forward_extend(
         self,
         q: Any,
@@ -153,3 +140,5 @@ class AttnMlirBackend(host.AttentionBackend):
             is_causal=getattr(layer.attn_type, "value", layer.attn_type) != ENCODER_ONLY,
         )
         return out.reshape(-1, layer.tp_q_head_num * layer.v_head_dim)
+
+    forward_decode = forward_extend  # one new token of each request

@@ -13,9 +13,8 @@ from __future__ import annotations
 import importlib
 from typing import Any, cast
 
-from attn_mlir import env
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.versions import check_version
+from attn_mlir.versions import check_version, register_or_warn
 
 LEAST = (0, 33)  # whose classes were read
 BELOW = (0, 34)  # vLLM promises no stability of its classes
@@ -62,11 +61,5 @@ def _register(register_backend: Any, names: Any, name: str, path: str) -> None:
 
 
 def plug_in() -> None:
-    """The entry point of `vllm.general_plugins`: `register()`, or a warning in the log.
-
-    vLLM calls it wherever both packages are installed, whether or not it is told to use this one.
-    """
-    try:
-        register()
-    except ImportError as error:
-        env.log_once("warning", f"{error}: {NAME} is not registered")
+    """The entry point of `vllm.general_plugins`: `register()`, or a warning in the log."""
+    register_or_warn(register, NAME)

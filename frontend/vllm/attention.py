@@ -10,7 +10,7 @@ from attn_mlir.flash import flash_attn_varlen_func
 from attn_mlir.flash.serving import NARROW_CACHES
 from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.runtime.kernel import DeviceChoice
-from attn_mlir.vllm.caches import ENCODER_TYPES, cache_views, one_scale
+from attn_mlir.vllm.caches import ENCODER_TYPES, cache_scales, cache_views
 
 NOT_OFFERED = {
     "mm_req_doc_ranges": "images that see each other inside causal text",
@@ -146,9 +146,7 @@ def attend(
     """
     count = metadata.num_actual_tokens
     keys, values = cache_views(kv_cache, shape_of(query, "query")[-1], kv_cache_dtype)
-    scales: dict[str, Any] = {}
-    if kv_cache_dtype in NARROW_CACHES:
-        scales = {"k_descale": one_scale(k_scale), "v_descale": one_scale(v_scale)}
+    k_descale, v_descale = cache_scales(kv_cache_dtype, k_scale, v_scale)
     flash_attn_varlen_func(
         query[:count],
         keys,
@@ -159,8 +157,9 @@ def attend(
         block_table=metadata.block_table,
         out=output[:count],
         num_splits=0,
+        k_descale=k_descale,
+        v_descale=v_descale,
         device=device,
-        **scales,
         **scores.options(is_causal=metadata.causal),
     )
 

@@ -24,10 +24,37 @@ host: Any = importlib.import_module("vllm.v1.attention.backend")
 CAPABILITIES = ((9, 0), (10, 0))  # of sm_90a and sm_100a
 
 
-class AttnMlirBackend(host.AttentionBackend):
-    """Answers to what vLLM asks a backend before it is chosen."""
+def is_served(capability: Any) -> bool:
+    """Whether it is Hopper or data-centre Blackwell; vLLM has None for no device."""
+    return capability is not None and (capability.major, capability.minor) in CAPABILITIES
+
+
+class Answers:
+    """Answers of attention and of latent attention alike."""
 
     supported_dtypes: ClassVar[Any] = [torch.float16, torch.bfloat16]
+
+    @staticmethod
+    def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[Any]:
+        """Those that are boxes of the copy engine in all schedules; others are copied by threads
+        and have to be asked of the functions.
+        """
+        return [16, 32, host.MultipleOf(64)]
+
+    @classmethod
+    def supports_compute_capability(cls, capability: Any) -> bool:
+        """Hopper and data-centre Blackwell."""
+        return is_served(capability)
+
+    @classmethod
+    def supports_non_causal(cls) -> bool:
+        """Yes, all requests of a batch alike."""
+        return True
+
+
+class AttnMlirBackend(Answers, host.AttentionBackend):
+    """Answers to what vLLM asks a backend before it is chosen."""
+
     supported_kv_cache_dtypes: ClassVar[Any] = [
         "auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2",
     ]  # fmt: skip
@@ -48,22 +75,10 @@ class AttnMlirBackend(host.AttentionBackend):
         """The class that makes metadata."""
         return AttnMlirMetadataBuilder
 
-    @staticmethod
-    def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[Any]:
-        """Those that are boxes of the copy engine in all schedules; others are copied by threads
-        and have to be asked of the functions.
-        """
-        return [16, 32, host.MultipleOf(64)]
-
     @classmethod
     def supports_head_size(cls, head_size: int) -> bool:
         """Multiples of 8 up to 256."""
         return head_size_refusal(head_size, None) is None
-
-    @classmethod
-    def supports_compute_capability(cls, capability: Any) -> bool:
-        """Hopper and data-centre Blackwell."""
-        return (capability.major, capability.minor) in CAPABILITIES
 
     @classmethod
     def supports_combination(
@@ -80,11 +95,6 @@ class AttnMlirBackend(host.AttentionBackend):
     @classmethod
     def supports_sliding_window(cls) -> bool:
         """Yes."""
-        return True
-
-    @classmethod
-    def supports_non_causal(cls) -> bool:
-        """Yes, all requests of a batch alike."""
         return True
 
     @classmethod

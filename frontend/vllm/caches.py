@@ -39,9 +39,24 @@ def cache_views(kv_cache: Any, head_dim: int, kv_cache_dtype: str = "auto") -> t
     )
 
 
-def one_scale(scale: Any) -> Any:
-    """A layer's `_k_scale` or `_v_scale`, f32 of no axis or [kv_heads], as factors of a cache."""
-    return scale.reshape(1) if shape_of(scale, "scale") == () else scale
+def cache_scales(kv_cache_dtype: str, k_scale: Any, v_scale: Any) -> tuple[Any, Any]:
+    """A layer's `_k_scale` and `_v_scale` as factors of a cache; None where it has 16 bits.
+
+    Args:
+      kv_cache_dtype: of the cache.
+      k_scale, v_scale: f32 of no axis, or [kv_heads].
+
+    Raises:
+      SpecError: one that a cache of 8 bits lacks.
+    """
+    if kv_cache_dtype not in NARROW_CACHES:
+        return None, None
+    found: list[Any] = []
+    for name, scale in (("k_scale", k_scale), ("v_scale", v_scale)):
+        if scale is None:
+            raise SpecError(f"{name} must be an array of f32 for kv_cache_dtype {kv_cache_dtype}")
+        found.append(scale.reshape(1) if shape_of(scale, name) == () else scale)
+    return found[0], found[1]
 
 
 def update_cache(
@@ -68,9 +83,7 @@ def update_cache(
       SpecError: an argument is wrong; nothing was written.
     """
     pools = cache_views(kv_cache, shape_of(key, "key")[-1], kv_cache_dtype)
-    scales = [None, None]
-    if kv_cache_dtype in NARROW_CACHES:
-        scales = [one_scale(k_scale), one_scale(v_scale)]
+    scales = cache_scales(kv_cache_dtype, k_scale, v_scale)
     reshape_and_cache_flash(
         key, value, *pools, slot_mapping, kv_cache_dtype, *scales, device=device
     )

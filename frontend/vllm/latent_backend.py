@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 from attn_mlir.errors import SpecError
 from attn_mlir.vllm import LATENT_NAME, NAME
-from attn_mlir.vllm.backend import CAPABILITIES
+from attn_mlir.vllm.backend import Answers, is_served
 from attn_mlir.vllm.latent import decode, prefill
 
-torch: Any = importlib.import_module("torch")
 host: Any = importlib.import_module("vllm.v1.attention.backend")
 layers: Any = importlib.import_module("vllm.model_executor.layers.attention.mla_attention")
 prefills: Any = importlib.import_module("vllm.v1.attention.backends.mla.prefill.base")
@@ -18,10 +17,9 @@ prefills: Any = importlib.import_module("vllm.v1.attention.backends.mla.prefill.
 HEAD_SIZES = [512, 576]
 
 
-class AttnMlirMLABackend(layers.MLACommonBackend):
+class AttnMlirMLABackend(Answers, layers.MLACommonBackend):
     """Answers to what vLLM asks a backend of latent attention before it is chosen."""
 
-    supported_dtypes: ClassVar[Any] = [torch.float16, torch.bfloat16]
     supported_kv_cache_dtypes: ClassVar[Any] = ["auto", "float16", "bfloat16"]
 
     @staticmethod
@@ -43,21 +41,6 @@ class AttnMlirMLABackend(layers.MLACommonBackend):
     def get_supported_head_sizes(cls) -> list[int]:
         """Latent columns, with and without rope beside them."""
         return HEAD_SIZES
-
-    @staticmethod
-    def get_supported_kernel_block_sizes(kv_cache_spec: Any = None) -> list[Any]:
-        """As of attention."""
-        return [16, 32, host.MultipleOf(64)]
-
-    @classmethod
-    def supports_compute_capability(cls, capability: Any) -> bool:
-        """As of attention."""
-        return (capability.major, capability.minor) in CAPABILITIES
-
-    @classmethod
-    def supports_non_causal(cls) -> bool:
-        """Yes, all requests of a batch alike."""
-        return True
 
 
 class AttnMlirMLAMetadataBuilder(layers.MLACommonMetadataBuilder):
@@ -146,8 +129,7 @@ class AttnMlirPrefillBackend(prefills.MLAPrefillBackend):
     @classmethod
     def supports_compute_capability(cls, device_capability: Any) -> bool:
         """As of attention."""
-        found = device_capability
-        return found is not None and (found.major, found.minor) in CAPABILITIES
+        return is_served(device_capability)
 
     def supports_out(self) -> bool:
         """O is written where the caller says."""

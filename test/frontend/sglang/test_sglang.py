@@ -209,7 +209,7 @@ def test_registration_by_name_and_again() -> None:
 @pytest.mark.parametrize("version", ["0.5.22", "0.6.0", "1.0"])
 def test_other_versions_are_told(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr("attn_mlir.sglang.env.log_once", lambda _, text: told.append(text))
+    monkeypatch.setattr("attn_mlir.versions.env.log_once", lambda _, text: told.append(text))
     with double.installed(version) as (backends, _):
         with pytest.raises(
             ImportError, match=f"needs sglang 0.5.23 or newer, below 0.6, got {version}"

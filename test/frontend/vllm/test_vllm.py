@@ -403,7 +403,7 @@ def test_registration_by_name_and_again() -> None:
 @pytest.mark.parametrize("version", ["0.32.1", "0.34.0", "1.0"])
 def test_other_versions_are_told(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr("attn_mlir.vllm.env.log_once", lambda _, text: told.append(text))
+    monkeypatch.setattr("attn_mlir.versions.env.log_once", lambda _, text: told.append(text))
     with double.installed(version) as (names, _):
         with pytest.raises(
             ImportError, match=f"needs vllm 0.33 or newer, below 0.34, got {version}"
