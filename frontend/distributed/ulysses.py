@@ -93,6 +93,7 @@ def attend_heads(problem: Problem, operands: Any, sinks: Any, head: int) -> tupl
         "scale": problem.scale,
         "device": problem.device,
         "return_lse": True,
+        "deterministic": True,
     }
     if problem.starts is None:
         return attention(q, k, v, **options)
