@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from attn_mlir.distributed.layouts import Runs
 from attn_mlir.distributed.members import Members
@@ -18,22 +20,28 @@ torch: Any = importlib.import_module("torch")
 Keys = tuple[Sequence[Piece], Any, Any]  # calls, and K and V [batch, tokens, kv_heads, ...]
 
 
-class Scheme(Protocol):
-    """How the keys of all ranks come to the queries of this one."""
+@dataclass(frozen=True, eq=False)
+class Scheme(ABC):
+    """How the keys of all ranks come to the queries of this one.
+
+    Attributes:
+      name: of the public function, for messages.
+    """
 
     name: str
     members: Members
     problem: Problem
     shards: Shards
 
+    @abstractmethod
     def plans(self) -> Sequence[Sequence[Piece]]:
         """The calls for each source of keys, in the order in which they come."""
-        ...
 
+    @abstractmethod
     def keys(self, k: Any, v: Any) -> Iterator[Keys]:
         """The keys of all ranks, a source at a time."""
-        ...
 
+    @abstractmethod
     def gradients(self, k: Any, v: Any, of_keys: Any) -> tuple[Any, Any]:
         """The gradients of this rank's K and V.
 
@@ -41,7 +49,6 @@ class Scheme(Protocol):
           of_keys: computes those of a source's keys that this rank's queries give, (pieces, k, v)
             to f32 (dk, dv).
         """
-        ...
 
 
 class Sharded(torch.autograd.Function):

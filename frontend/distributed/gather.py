@@ -9,29 +9,20 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from attn_mlir.distributed.autograd import Keys
+from attn_mlir.distributed.autograd import Keys, Scheme
 from attn_mlir.distributed.layouts import Runs, indices, tokens_of
-from attn_mlir.distributed.members import Members
-from attn_mlir.distributed.operands import Message, Shards
+from attn_mlir.distributed.operands import Message
 from attn_mlir.distributed.pieces import Piece
-from attn_mlir.distributed.problem import Problem
 from attn_mlir.distributed.transport import transport_of
 
 torch: Any = importlib.import_module("torch")
 
 
-@dataclass(frozen=True, eq=False)
-class Gather:
+class Gather(Scheme):
     """One source: the keys of all ranks."""
-
-    name: str
-    members: Members
-    problem: Problem
-    shards: Shards
 
     def plans(self) -> Sequence[Sequence[Piece]]:
         own = self.shards.runs[self.members.rank]

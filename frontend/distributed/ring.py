@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.distributed.autograd import Keys
+from attn_mlir.distributed.autograd import Keys, Scheme
 from attn_mlir.distributed.layouts import tokens_of
-from attn_mlir.distributed.members import Members
-from attn_mlir.distributed.operands import Message, Shards
+from attn_mlir.distributed.operands import Message
 from attn_mlir.distributed.pieces import Piece
-from attn_mlir.distributed.problem import Problem
 from attn_mlir.distributed.transport import transport_of
 
 torch: Any = importlib.import_module("torch")
 
 
-@dataclass(frozen=True, eq=False)
-class Ring:
+class Ring(Scheme):
     """A source is a rank: this one first, then those before it."""
-
-    name: str
-    members: Members
-    problem: Problem
-    shards: Shards
 
     def plans(self) -> Sequence[Sequence[Piece]]:
         rank, size, runs = self.members.rank, self.members.size, self.shards.runs
