@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from attn_mlir.distributed.members import Members, members_of
+from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.distributed.members import Members, communicating, members_of
 from attn_mlir.distributed.merging import merge_states
 from attn_mlir.distributed.packing import COLUMNS, bits_of, numbers_of
+from attn_mlir.distributed.tensors import check_sendable
 from attn_mlir.distributed.transport import reduce_scatter, transport_of
 from attn_mlir.errors import SpecError, shown
 
@@ -17,6 +19,7 @@ HOW = ("ag_rs", "a2a")
 DTYPES = (torch.bfloat16, torch.float16)
 
 
+@outside_graphs
 def decode_combine(
     o: Any, lse: Any, group: Any = None, how: str = "a2a", *, sinks: Any = None, device: Any = None
 ) -> Any:
@@ -47,9 +50,9 @@ def decode_combine(
         if how not in HOW:
             raise SpecError(f"how must be one of {', '.join(HOW)}, got {shown(how)}")
         _check(o, lse, sinks, members.size)
-        told = {"shape of o": tuple(o.shape), "dtype": o.dtype, "how": how}
-        told["sinks"] = sinks is not None
-    members.agree("decode_combine", told, o.shape[-3])
+        shared = {"shape of o": tuple(o.shape), "dtype": o.dtype, "how": how}
+        shared["sinks"] = sinks is not None
+    members.agree("decode_combine", shared, o.shape[-3])
     is_flat = o.dim() == 3
     with members.watched("decode_combine"):
         parts, sums = (o[None], lse[None]) if is_flat else (o, lse)
@@ -96,7 +99,8 @@ def _reduce_scatter(members: Members, o: Any, lse: Any, sinks: Any, device: Any)
         return weighted
     send = weighted.unflatten(2, (size, -1)).movedim(2, 0).contiguous()
     own = torch.empty_like(send[0])
-    reduce_scatter(own, send.flatten(0, 1), group=members.group)
+    with communicating():
+        reduce_scatter(own, send.flatten(0, 1), group=members.group)
     return own
 
 
@@ -116,6 +120,11 @@ def _check(o: Any, lse: Any, sinks: Any, size: int) -> None:
         raise SpecError(
             f"o must be [tokens, heads, D] or [batch, sq, heads, D] of bf16 or f16, got {_got(o)}"
         )
+    for name, x in (("o", o), ("lse", lse), ("sinks", sinks)):
+        if name != "sinks" or x is not None:
+            check_sendable(name, x)
+            if x.device != o.device:
+                raise SpecError(f"{name} must be on o's device, {o.device}, got {x.device}")
     *lead, rows, heads, _ = o.shape
     if not isinstance(lse, torch.Tensor) or lse.dtype != torch.float32:
         raise SpecError(f"lse must be a tensor of float32, got {_got(lse)}")

@@ -16,10 +16,13 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.distributed.members import Members, members_of
+from attn_mlir.distributed.tensors import check_sendable
 from attn_mlir.distributed.transport import transport_of
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import integer
+from attn_mlir.runtime.call.torch_tensors import check_class
 
 torch: Any = importlib.import_module("torch")
 
@@ -57,6 +60,7 @@ def indices(runs: Sequence[range], device: object = None) -> Any:
     return torch.cat(ranges) if ranges else torch.empty(0, dtype=torch.int64, device=device)
 
 
+@outside_graphs
 def positions(length: int, group: Any = None, layout: str = "zigzag", *, device: Any = None) -> Any:
     """The positions of this rank's tokens in the whole sequence.
 
@@ -76,6 +80,7 @@ def positions(length: int, group: Any = None, layout: str = "zigzag", *, device:
     return indices(_own_runs(integer("length", length, 0), members, layout), device)
 
 
+@outside_graphs
 def shard(x: Any, group: Any = None, dim: int = 1, layout: str = "zigzag") -> Any:
     """This rank's part of a tensor that every rank has whole.
 
@@ -95,6 +100,7 @@ def shard(x: Any, group: Any = None, dim: int = 1, layout: str = "zigzag") -> An
     return torch.cat([x.narrow(axis, run.start, len(run)) for run in runs], axis)
 
 
+@outside_graphs
 def unshard(x: Any, group: Any = None, dim: int = 1, layout: str = "zigzag") -> Any:
     """The whole tensor on every rank, from the parts of `shard`; for results, without gradients.
 
@@ -107,15 +113,17 @@ def unshard(x: Any, group: Any = None, dim: int = 1, layout: str = "zigzag") -> 
         sequence.
       RankError: another rank failed.
     """
-    members, axis = members_of(group), _axis(x, dim)
-    layout = check_layout(layout)
+    members = members_of(group)
+    with members.checked():
+        axis, layout = _axis(x, dim), check_layout(layout)
+        check_sendable("x", x, has_gradient=True)
     rows = x.detach().movedim(axis, 0)
-    told: dict[str, object] = {
+    shared: dict[str, object] = {
         "shape": tuple(rows.shape[1:]),
         "dtype": str(x.dtype),
         "layout": layout,
     }
-    length = agreed_length(members, "unshard", told, rows.shape[0], layout)
+    length = agreed_length(members, "unshard", shared, rows.shape[0], layout)
     ranks = range(members.size)
     runs = [runs_of(length, members.size, rank, layout) for rank in ranks]
     most = max(map(tokens_of, runs))
@@ -137,20 +145,20 @@ def padded(rows: Any, count: int) -> Any:
 
 
 def agreed_length(
-    members: Members, call: str, told: dict[str, object], tokens: int, layout: str
+    members: Members, call: str, shared: dict[str, object], tokens: int, layout: str
 ) -> int:
     """The length of the whole sequence, of which the ranks have the parts of a layout.
 
     Args:
       call: name of the function.
-      told: what has to be equal on all ranks.
+      shared: what has to be equal on all ranks.
       tokens: of this rank.
 
     Raises:
       SpecError: as of `Members.agree`; some rank has other tokens than the layout gives it.
       RankError: another rank failed.
     """
-    counts = members.agree(call, told, tokens)
+    counts = members.agree(call, shared, tokens)
     length = sum(counts)
     wanted = [tokens_of(runs_of(length, members.size, r, layout)) for r in range(members.size)]
     if list(counts) != wanted:
@@ -168,4 +176,5 @@ def _own_runs(length: int, members: Members, layout: str) -> Runs:
 def _axis(x: Any, dim: object) -> int:
     if not isinstance(x, torch.Tensor):
         raise SpecError(f"x must be a tensor of torch, got {type(x).__name__}")
+    check_class(x, "x")
     return integer("dim", dim, -x.dim(), x.dim() - 1) % x.dim()

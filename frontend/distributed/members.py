@@ -19,7 +19,7 @@ import time
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from attn_mlir.errors import AttnError, RankError, SpecError, shown
+from attn_mlir.errors import RankError, SpecError, shown
 
 dist: Any = importlib.import_module("torch.distributed")
 c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
@@ -29,6 +29,25 @@ ROLL_CALL_SECONDS = 10.0  # that a rank has to answer after another one saw a fa
 UNNAMED = "another rank failed"
 
 _known: dict[str, Members] = {}
+
+
+class TransportError(RuntimeError):
+    """`torch.distributed` failed, often because another rank did; `watched` replaces it."""
+
+
+@contextlib.contextmanager
+def communicating() -> Generator[None]:
+    """Tells errors of `torch.distributed` from all others.
+
+    Raises:
+      TransportError: from an error of it; gloo raises plain ones of RuntimeError.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error) is RuntimeError or isinstance(error, dist.DistError):
+            raise TransportError(str(error)) from error
+        raise
 
 
 def members_of(group: Any) -> Members:
@@ -80,12 +99,12 @@ class Members:
         device = next(iter(self.group._device_types))
         return self.group._get_backend(device).options._timeout
 
-    def agree(self, call: str, told: Mapping[str, object], tokens: int) -> tuple[int, ...]:
+    def agree(self, call: str, shared: Mapping[str, object], tokens: int) -> tuple[int, ...]:
         """Makes sure that all ranks make the same call.
 
         Args:
           call: name of the function.
-          told: what has to be equal on all ranks, by names for messages.
+          shared: what has to be equal on all ranks, by names for messages.
           tokens: of this rank, which may differ.
 
         Returns:
@@ -97,11 +116,11 @@ class Members:
         """
         self._check_usable()
         self._calls += 1
-        own = (call, *told.items(), tokens)
+        own = (call, *shared.items(), tokens)
         if own == self._agreed or self.size == 1:
             return self._tokens if self.size > 1 else (tokens,)
-        plain = {"call": call, **{name: str(value) for name, value in told.items()}}
-        self._post({"told": plain, "tokens": tokens})
+        plain = {"call": call, **{name: str(value) for name, value in shared.items()}}
+        self._post({"shared": plain, "tokens": tokens})
         found = self._read_all()
         self._check_equal(found)
         self._agreed, self._tokens = own, tuple(x["tokens"] for x in found)
@@ -110,8 +129,8 @@ class Members:
     def exchange(self, text: str) -> list[str]:
         """A text of each rank, in order; for what is decided once in the life of a group."""
         self._calls += 1
-        self._post({"told": {}, "tokens": 0, "text": text})
-        return [said["text"] for said in self._read_all()]
+        self._post({"shared": {}, "tokens": 0, "text": text})
+        return [posted["text"] for posted in self._read_all()]
 
     @contextlib.contextmanager
     def checked(self) -> Generator[None]:
@@ -119,10 +138,10 @@ class Members:
         calls = self._calls
         try:
             yield
-        except AttnError as error:
+        except Exception as error:
             if self._calls == calls and self.size > 1 and not self._failure:
                 self._calls, self._agreed = self._calls + 1, ()
-                self._post({"refused": str(error)})
+                self._post({"refused": f"{type(error).__name__}: {error}"})
             raise
 
     @contextlib.contextmanager
@@ -138,7 +157,7 @@ class Members:
         except Exception as error:
             if self.size == 1:
                 raise
-            is_own = not _is_of_transport(error)
+            is_own = not isinstance(error, TransportError)
             text = f"{type(error).__name__}: {error}" if is_own else ""
             self._failure = text or UNNAMED
             with contextlib.suppress(Exception):
@@ -148,16 +167,25 @@ class Members:
             if is_own:
                 raise
             self._failure = self._who(call)
-            raise RankError(self._failure) from error
+            raise RankError(self._failure) from error.__cause__
 
     def _check_usable(self) -> None:
         if self._failure:
             raise RankError(f"the group is unusable since a call failed: {self._failure}")
 
-    def _post(self, said: Mapping[str, object]) -> None:
-        """Writes what the others read of this call."""
+    def _post(self, message: Mapping[str, object]) -> None:
+        """Writes what the others read of this call.
+
+        Raises:
+          RankError: the store does not answer.
+        """
         key = f"call/{self._calls}/{self.rank}"
-        self._store.set(key, json.dumps(said))
+        try:
+            self._store.set(key, json.dumps(message))
+        except dist.DistError as error:
+            raise RankError(
+                "the store of the group does not answer: its host, often rank 0, has ended"
+            ) from error
         self._posted.append(key)
 
     def _read_all(self) -> list[dict[str, Any]]:
@@ -180,20 +208,20 @@ class Members:
         key = f"call/{self._calls}/{rank}"
         try:
             self._store.wait([key], self.timeout)
-            said = json.loads(self._store.get(key))
+            posted = json.loads(self._store.get(key))
         except Exception as error:
             seconds = self.timeout.total_seconds()
             raise RankError(
                 f"rank {rank} did not make call {self._calls} of the group within {seconds:g} s, "
                 "or made it with the arguments of its call before, and this rank with others"
             ) from error
-        if "refused" in said:
-            raise RankError(f"rank {rank} refused the call: {said['refused']}")
-        return said
+        if "refused" in posted:
+            raise RankError(f"rank {rank} refused the call: {posted['refused']}")
+        return posted
 
     def _check_equal(self, found: list[dict[str, Any]]) -> None:
-        for rank, said in enumerate(found):
-            first, other = found[0]["told"], said["told"]
+        for rank, posted in enumerate(found):
+            first, other = found[0]["shared"], posted["shared"]
             names = [name for name in first if other.get(name) != first[name]]
             if names:
                 name = names[0]
@@ -210,12 +238,12 @@ class Members:
             try:
                 left = max(0.01, end - time.monotonic())
                 self._store.wait([f"failed/{rank}"], datetime.timedelta(seconds=left))
-                said = json.loads(self._store.get(f"failed/{rank}"))
+                failure = json.loads(self._store.get(f"failed/{rank}"))
             except Exception:
                 silent.append(rank)
                 continue
-            if said["error"]:
-                return f"rank {rank} raised in {said['call']}: {said['error']}"
+            if failure["error"]:
+                return f"rank {rank} raised in {failure['call']}: {failure['error']}"
         if len(silent) == self.size:
             return (
                 f"{call} failed, and the store does not answer: its host, often rank 0, has ended"
@@ -224,8 +252,3 @@ class Members:
         if silent:
             return f"{ranks} ended or stopped in {call}: no answer for {seconds:g} s"
         return f"{call} failed on all ranks, none of which raised an error of its own"
-
-
-def _is_of_transport(error: Exception) -> bool:
-    """Whether `torch.distributed` raised an error, which says that some other rank failed."""
-    return isinstance(error, dist.DistError) or type(error) is RuntimeError  # gloo raises these

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from dataclasses import dataclass
 from typing import Any, cast
 
+from attn_mlir.api.attention import check_scale
 from attn_mlir.distributed.layouts import Runs, agreed_length, check_layout, runs_of, tokens_of
 from attn_mlir.distributed.members import Members
-from attn_mlir.distributed.problem import Problem, starts_of
+from attn_mlir.distributed.problem import Problem, integers_of, starts_of
+from attn_mlir.distributed.tensors import check_sendable, readable
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
-from attn_mlir.trace import MaskMod, ScoreMod
+from attn_mlir.runtime.call.tensors import view
+from attn_mlir.runtime.kernel import machine_of
+from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 torch: Any = importlib.import_module("torch")
 
 DTYPES = (torch.bfloat16, torch.float16)
+SINKS = (*DTYPES, torch.float32)
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,8 @@ def checked_call(
     scale: float | None,
     device: Any,
     divisible: bool = False,
-) -> tuple[Problem, Shards]:
-    """Returns what all ranks have agreed to compute.
+) -> tuple[tuple[Any, Any, Any], Problem, Shards]:
+    """Returns q, k and v as kernels read them, and what all ranks have agreed to compute.
 
     Args:
       name: of the function that is called.
@@ -66,14 +72,19 @@ def checked_call(
     with members.checked():
         layout = check_layout(layout)
         _check_operands(*operands)
-        q, k, v = operands
+        _check_options(operands[0], sinks, scale, device)
+        with torch.no_grad() if divisible else contextlib.nullcontext():
+            check_modifiers(score_mod, mask_mod)
+        q, k, v = (readable(n, x) for n, x in zip("qkv", operands, strict=True))
         if divisible and q.shape[2] % members.size:
             raise SpecError(f"q has {q.shape[2]} heads, which {members.size} ranks do not divide")
         if mask is not None and not isinstance(cast(object, mask), Mask):
             raise SpecError(f"mask must be made by attn_mlir.masks, got {type(mask).__name__}")
-        if cu_seqlens is not None and isinstance(cu_seqlens, torch.Tensor):
+        if isinstance(cu_seqlens, torch.Tensor):
+            check_sendable("cu_seqlens", cu_seqlens)
             cu_seqlens = cu_seqlens.tolist()
-        told: dict[str, object] = {
+        cu_seqlens = integers_of(cu_seqlens)
+        shared: dict[str, object] = {
             "batch": q.shape[0],
             "heads of q and k": (q.shape[2], k.shape[2]),
             "head_dim and v_head_dim": (q.shape[3], v.shape[3]),
@@ -82,24 +93,25 @@ def checked_call(
             "mask": mask,
             "layout": layout,
             "scale": scale,
-            "cu_seqlens": None if cu_seqlens is None else tuple(cu_seqlens),
+            "cu_seqlens": cu_seqlens,
             "score_mod": score_mod is not None,
             "mask_mod": mask_mod is not None,
             "sinks": sinks is not None,
-            "gradients": torch.is_grad_enabled() and any(x.requires_grad for x in operands),
+            "gradients": torch.is_grad_enabled()
+            and any(x.requires_grad for x in (*operands, sinks) if x is not None),
         }
-    length = agreed_length(members, name, told, q.shape[1], layout)
+    length = agreed_length(members, name, shared, q.shape[1], layout)
     starts = starts_of(cu_seqlens, length, q.shape[0])
     problem = Problem(mask, score_mod, mask_mod, scale, starts, device)
     runs = tuple(runs_of(length, members.size, rank, layout) for rank in range(members.size))
-    return problem, Shards(length, runs, max(map(tokens_of, runs)))
+    return (q, k, v), problem, Shards(length, runs, max(map(tokens_of, runs)))
 
 
 def _check_operands(q: Any, k: Any, v: Any) -> None:
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, torch.Tensor) or x.dim() != 4:
-            got = list(x.shape) if isinstance(x, torch.Tensor) else type(x).__name__
-            raise SpecError(f"{name} must be a tensor [batch, own tokens, heads, D], got {got}")
+        check_sendable(name, x, has_gradient=True)
+        if x.dim() != 4:
+            raise SpecError(f"{name} must be [batch, own tokens, heads, D], got {list(x.shape)}")
         if x.dtype not in DTYPES or x.dtype != q.dtype or x.device != q.device:
             raise SpecError(
                 f"{name} must be bfloat16 or float16, of q's dtype and device, got {x.dtype} on "
@@ -113,6 +125,33 @@ def _check_operands(q: Any, k: Any, v: Any) -> None:
         )
     if not k.shape[2] or q.shape[2] % k.shape[2]:
         raise SpecError(f"k has {k.shape[2]} heads, which must divide the {q.shape[2]} of q")
+
+
+def check_modifiers(score_mod: ScoreMod | None, mask_mod: MaskMod | None) -> None:
+    """Traces modifiers once before communication.
+
+    Raises:
+      SpecError: as `trace`; one captures a tensor that requires a gradient, if gradients are
+        recorded.
+    """
+    for name, mod in (("score_mod", score_mod), ("mask_mod", mask_mod)):
+        if mod is not None and not callable(cast(object, mod)):
+            raise SpecError(f"{name} must be a function, got {type(mod).__name__}")
+    if score_mod is not None or mask_mod is not None:
+        trace(score_mod, mask_mod)
+
+
+def _check_options(q: Any, sinks: Any, scale: object, device: Any) -> None:
+    if sinks is not None:
+        check_sendable("sinks", sinks, has_gradient=True)
+        is_right = tuple(sinks.shape) == (q.shape[2],) and sinks.dtype in SINKS
+        if not is_right or sinks.device != q.device:
+            raise SpecError(
+                f"sinks must be [{q.shape[2]}] of bfloat16, float16 or float32 on {q.device}, got "
+                f"{list(sinks.shape)} of {sinks.dtype} on {sinks.device}"
+            )
+    check_scale(scale, q.shape[3])
+    machine_of(device, view(q.detach(), "q"))
 
 
 class Message:

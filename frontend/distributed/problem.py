@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -172,18 +173,28 @@ def _slice(run: range) -> slice:
     return slice(run.start, run.stop)
 
 
-def starts_of(cu_seqlens: Any, length: int, batch: int) -> tuple[int, ...] | None:
-    """Where documents begin, and the length; None without.
+def integers_of(cu_seqlens: Any) -> tuple[int, ...] | None:
+    """The offsets of documents as numbers; None without.
 
     Raises:
-      SpecError: not increasing from 0 to the length, or a batch of several packed sequences.
+      SpecError: they are no integers.
     """
     if cu_seqlens is None:
         return None
     try:
-        starts = tuple(int(x) for x in cu_seqlens)
-    except (TypeError, ValueError):
+        return tuple(operator.index(x) for x in cu_seqlens)
+    except TypeError:
         raise SpecError(f"cu_seqlens must be integers, got {shown(cu_seqlens)}") from None
+
+
+def starts_of(starts: tuple[int, ...] | None, length: int, batch: int) -> tuple[int, ...] | None:
+    """The offsets of documents, checked; None without.
+
+    Raises:
+      SpecError: not increasing from 0 to the length, or a batch of several packed sequences.
+    """
+    if starts is None:
+        return None
     is_rising = all(a <= b for a, b in pairwise(starts))
     if len(starts) < 2 or starts[0] != 0 or starts[-1] != length or not is_rising:
         raise SpecError(

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
 
+from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.distributed.autograd import Sharded
 from attn_mlir.distributed.gather import Gather
-from attn_mlir.distributed.members import members_of
+from attn_mlir.distributed.members import Members, members_of
 from attn_mlir.distributed.operands import checked_call
 from attn_mlir.distributed.ring import Ring
 from attn_mlir.distributed.ulysses import exchange_heads
-from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.trace import MaskMod, ScoreMod
-
-torch: Any = importlib.import_module("torch")
 
 
 class Options(TypedDict, total=False):
@@ -41,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+@outside_graphs
 def ring_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[Options]) -> Any:
     """Attention of this rank's queries to the keys of all ranks, which travel round a ring.
 
@@ -75,6 +73,7 @@ def ring_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[
     return _sharded("ring_attention", Ring, (q, k, v), group, options)
 
 
+@outside_graphs
 def gather_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[Options]) -> Any:
     """Attention of this rank's queries to the keys of all ranks, which every rank gathers.
 
@@ -89,6 +88,7 @@ def gather_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpac
     return _sharded("gather_attention", Gather, (q, k, v), group, options)
 
 
+@outside_graphs
 def ulysses_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[Options]) -> Any:
     """Attention of all queries to all keys for some of the heads, between exchanges of the heads.
 
@@ -100,36 +100,36 @@ def ulysses_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpa
     Returns, Raises:
       As `ring_attention`.
     """
-    members, given = members_of(group), _options(options)
-    return_lse = given.pop("return_lse")
-    problem, shards = checked_call(members, "ulysses_attention", (q, k, v), divisible=True, **given)
+    members = members_of(group)
+    return_lse, given = _options(members, options)
+    operands, problem, shards = checked_call(
+        members, "ulysses_attention", (q, k, v), divisible=True, **given
+    )
     with members.watched("ulysses_attention"):
-        o, lse = exchange_heads(members, problem, shards, (q, k, v), given["sinks"])
+        o, lse = exchange_heads(members, problem, shards, operands, given["sinks"])
     return (o, lse) if return_lse else o
 
 
 def _sharded(
     name: str, scheme: Callable[..., Any], operands: Any, group: Any, options: Options
 ) -> Any:
-    members, given = members_of(group), _options(options)
-    return_lse = given.pop("return_lse")
-    problem, shards = checked_call(members, name, operands, **given)
+    members = members_of(group)
+    return_lse, given = _options(members, options)
+    operands, problem, shards = checked_call(members, name, operands, **given)
     with members.watched(name):
         made = scheme(name, members, problem, shards)
         o, lse = Sharded.apply(*operands, given["sinks"], made)
     return (o, lse) if return_lse else o
 
 
-def _options(options: Options) -> dict[str, Any]:
-    """All options, those that are left out by default.
+def _options(members: Members, options: Options) -> tuple[bool, dict[str, Any]]:
+    """Whether LSE is returned, and all other options, those that are left out by default.
 
     Raises:
       TypeError: one that the functions do not have.
     """
-    if unknown := sorted(set(options) - set(DEFAULTS)):
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}: {', '.join(DEFAULTS)}")
-    given = {**DEFAULTS, **options}
-    flag("return_lse", given["return_lse"])
-    if given["sinks"] is not None and not isinstance(given["sinks"], torch.Tensor):
-        raise SpecError(f"sinks must be a tensor [heads], got {type(given['sinks']).__name__}")
-    return given
+    with members.checked():
+        if unknown := sorted(set(options) - set(DEFAULTS)):
+            raise TypeError(f"unexpected keyword argument {unknown[0]!r}: {', '.join(DEFAULTS)}")
+        given = {**DEFAULTS, **options}
+        return flag("return_lse", given.pop("return_lse")), given

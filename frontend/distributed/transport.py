@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from attn_mlir.distributed.members import Members
+from attn_mlir.distributed.members import Members, communicating
 
 torch: Any = importlib.import_module("torch")
 dist: Any = importlib.import_module("torch.distributed")
@@ -93,12 +93,13 @@ class Transport:
         """Begins to send to the next rank and to receive from the one before."""
         rank, size, group = self.members.rank, self.members.size, self.members.group
         following, before = ((rank + x) % size for x in (1, -1))
-        works = dist.batch_isend_irecv(
-            [
-                dist.P2POp(dist.isend, send, group=group, group_peer=following),
-                dist.P2POp(dist.irecv, receive, group=group, group_peer=before),
-            ]
-        )
+        with communicating():
+            works = dist.batch_isend_irecv(
+                [
+                    dist.P2POp(dist.isend, send, group=group, group_peer=following),
+                    dist.P2POp(dist.irecv, receive, group=group, group_peer=before),
+                ]
+            )
         return _waiting(works)
 
     def gather(self, pairs: Sequence[tuple[Any, Any]]) -> Wait:
@@ -107,23 +108,26 @@ class Transport:
         Args:
           pairs: [ranks, ...] of dense memory, which is written, and this rank's part of it, dense.
         """
-        works = [
-            all_gather(whole.flatten(0, 1), own, group=self.members.group, async_op=True)
-            for whole, own in pairs
-        ]
+        with communicating():
+            works = [
+                all_gather(whole.flatten(0, 1), own, group=self.members.group, async_op=True)
+                for whole, own in pairs
+            ]
         return _waiting(works)
 
     def swap(self, send: Any) -> Any:
         """Part i of [ranks, ...] goes to rank i, and that of rank j comes to place j."""
         received = torch.empty_like(send)
-        dist.all_to_all_single(received, send, group=self.members.group)
+        with communicating():
+            dist.all_to_all_single(received, send, group=self.members.group)
         return received
 
 
 def _waiting(works: Sequence[Any]) -> Wait:
     def wait() -> None:
-        for work in works:
-            work.wait()
+        with communicating():
+            for work in works:
+                work.wait()
 
     return wait
 
@@ -200,10 +204,12 @@ class _Symmetric:
         symmetric: Any = importlib.import_module(SYMMETRIC)
         self.capacity = count
         self._memory = symmetric.empty(count, dtype=torch.uint8, device=device)
-        self._handle = symmetric.rendezvous(self._memory, group)
+        with communicating():
+            self._handle = symmetric.rendezvous(self._memory, group)
 
     def written(self, own: Any, rank: int, size: int) -> list[Any]:
         views = [self._handle.get_buffer(i, own.shape, own.dtype) for i in range(size)]
         views[rank].copy_(own)
-        self._handle.barrier(channel=0)
+        with communicating():
+            self._handle.barrier(channel=0)
         return views
