@@ -32,6 +32,7 @@ def test_other_arguments_are_refused_by_all_ranks_and_the_group_lives_on() -> No
     "what, text",
     [
         ("tokens", "the ranks have [12, 11] tokens, which are no shards of 23"),
+        ("dtype", "dtype must be the same on all ranks: rank 0 has torch.bfloat16, rank 1 has"),
         ("mask", "mask must be the same on all ranks: rank 0 has causal, rank 1 has window:3,0"),
         ("function", "call must be the same on all ranks: rank 0 has ring_attention"),
     ],
@@ -43,10 +44,13 @@ def test_each_argument_that_ranks_share_is_compared(what: str, text: str) -> Non
 
 
 @pytest.mark.long
-def test_a_rank_that_refuses_tells_the_others() -> None:
-    first, second = faulty("differ", 2, "refused")
-    assert second["error"] == "SpecError" and first["error"] == "RankError"
-    assert first["text"] == f"rank 1 refused the call: {second['text']}"
+@pytest.mark.parametrize(
+    "what, error", [("refused", "SpecError"), ("sinks", "SpecError"), ("keyword", "TypeError")]
+)
+def test_a_rank_that_refuses_tells_the_others(what: str, error: str) -> None:
+    first, second = faulty("differ", 2, what)
+    assert second["error"] == error and first["error"] == "RankError"
+    assert first["text"] == f"rank 1 refused the call: {error}: {second['text']}"
     assert first["after"] == second["after"] == ""
 
 
@@ -61,12 +65,13 @@ def test_a_killed_rank_is_named() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", ["ring", "gather", "ulysses"])
-def test_a_rank_that_raises_in_a_call_is_named(scheme: str) -> None:
-    first, second = faulty("raises", 2, scheme)
-    assert (second["error"], second["text"]) == ("AttnError", "planted")
+@pytest.mark.parametrize("kind", ["AttnError", "RuntimeError"])
+def test_a_rank_that_raises_in_a_call_is_named(scheme: str, kind: str) -> None:
+    first, second = faulty("raises", 2, scheme, kind)
+    assert (second["error"], second["text"]) == (kind, "planted")
     assert first["error"] in ("", "RankError") and first["again"] == "RankError"
     if first["error"]:
-        assert "rank 1 raised" in first["text"] and "planted" in first["text"]
+        assert "rank 1 raised" in first["text"] and f"{kind}: planted" in first["text"]
 
 
 @pytest.mark.long

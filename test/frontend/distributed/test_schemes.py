@@ -42,6 +42,12 @@ def test_every_scheme_with_every_case(case: str, size: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_two_runs_give_the_same_bits(scheme: str) -> None:
+    check(2, f"bits-{scheme}")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("size", [2, 4])
 def test_results_for_cached_parts_are_combined(size: int) -> None:
     check(size, "decode-a2a", "decode-ag_rs", "unshard-causal", "unshard-odd-contiguous")

@@ -64,8 +64,8 @@ def check(*names: str) -> dict[str, Any]:
     """The largest errors of this rank, in units of the bound, by scheme and case.
 
     Args:
-      names: `scheme-case`, with `-gradients` at the end for a backward pass; `decode-how` and
-        `unshard-case`.
+      names: `scheme-case`, with `-gradients` at the end for a backward pass; `decode-how`,
+        `unshard-case` and `bits-scheme`.
     """
     found: dict[str, Any] = {}
     for name in names:
@@ -74,6 +74,8 @@ def check(*names: str) -> dict[str, Any]:
         case = rest.removesuffix("-gradients")
         if scheme == "decode":
             errors = _decoded(rest)
+        elif scheme == "bits":
+            errors = _changed(*rest.split("-"))
         elif scheme == "unshard":
             errors = _unsharded(CASES[case])
         else:
@@ -149,6 +151,20 @@ def _decoded(how: str) -> dict[str, float]:
     heads = HEADS // size
     own = want[:, :, rank * heads : (rank + 1) * heads]
     return {"o": _error(found, own, 2 + size), "flat": _error(flat, own.flatten(0, 1), 2 + size)}
+
+
+def _changed(scheme: str) -> dict[str, float]:
+    """Two runs give the same bits: of O and of the gradients."""
+    torch.manual_seed(3)
+    own = [ad.shard(torch.randn(1, 40, h, DIM).bfloat16()) for h in (HEADS, 2, 2)]
+    own = [x.requires_grad_() for x in own]
+    runs: list[list[Any]] = []
+    for _ in range(2):
+        o = getattr(ad, f"{scheme}_attention")(*own, mask=am.causal(), device="emulator")
+        runs.append([o, *torch.autograd.grad(o.float().square().sum(), own)])
+    names = "o", "dq", "dk", "dv"
+    pairs = zip(names, *runs, strict=True)
+    return {name: 0.0 if torch.equal(x, y) else float("inf") for name, x, y in pairs}
 
 
 def _unsharded(case: Case) -> dict[str, float]:

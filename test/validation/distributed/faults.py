@@ -34,7 +34,7 @@ def _raised(call: Callable[[], Any]) -> dict[str, Any]:
     begin = time.monotonic()
     try:
         call()
-    except AttnError as error:
+    except Exception as error:
         return {
             "error": type(error).__name__,
             "text": str(error),
@@ -51,15 +51,17 @@ def killed(scheme: str) -> dict[str, Any]:
     return _raised(lambda: _attend(scheme))
 
 
-def raises(scheme: str) -> dict[str, Any]:
-    """The kernel of rank 1 fails in the middle of a call; the rank lives on."""
+def raises(scheme: str, kind: str) -> dict[str, Any]:
+    """The kernel of rank 1 raises an `AttnError` or an `Exception` of Python in the middle of a
+    call; the rank lives on.
+    """
     from attn_mlir.distributed import problem, ulysses
 
     _attend(scheme)
     if dist.get_rank() == 1:
 
         def fail(*_: Any, **__: Any) -> Any:
-            raise AttnError("planted")
+            raise {"AttnError": AttnError, "RuntimeError": RuntimeError}[kind]("planted")
 
         problem.attention = ulysses.attention = fail
     found = _raised(lambda: _attend(scheme))
@@ -79,6 +81,12 @@ def differ(what: str) -> dict[str, Any]:
         options["mask"] = am.sliding_window(3, 0)
     if what == "refused" and rank == 1:
         own[0] = own[0].float()
+    if what == "dtype" and rank == 1:
+        own = [x.half() for x in own]
+    if what == "sinks" and rank == 1:
+        options["sinks"] = torch.ones(HEADS + 1)
+    if what == "keyword" and rank == 1:
+        options["window"] = 3
     if what == "function" and rank == 1:
         found = _raised(lambda: ad.gather_attention(*own, **options))
     else:

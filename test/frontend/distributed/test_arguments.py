@@ -1,0 +1,156 @@
+"""Arguments of one rank: refused by name before anything is sent, or computed as they look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+dist: Any = pytest.importorskip("torch.distributed")
+
+import attn_mlir as am  # noqa: E402
+from attn_mlir import distributed as ad  # noqa: E402
+from attn_mlir import mods  # noqa: E402
+from attn_mlir.compiling.compiler import RequestedKernel, recording  # noqa: E402
+from attn_mlir.distributed.problem import Problem  # noqa: E402
+from attn_mlir.distributed.ulysses import attend_heads  # noqa: E402
+from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.runtime.devices.idle import IdleDevice  # noqa: E402
+from attn_mlir.runtime.kernel import launching_on  # noqa: E402
+
+SCHEMES = ("ring", "gather", "ulysses")
+OPTIONS: dict[str, Any] = {"mask": am.causal(), "device": "emulator"}
+
+
+class Subclass(torch.Tensor):
+    """A tensor with a meaning of its own."""
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A group of this process."""
+    store = f"file://{tmp_path}/store"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def operands(dtype: Any = torch.bfloat16) -> list[Any]:
+    torch.manual_seed(0)
+    return [torch.randn(1, 16, heads, 32).to(dtype) for heads in (4, 2, 2)]
+
+
+def replaced(index: int, change: Callable[[Any], Any]) -> list[Any]:
+    found = operands()
+    found[index] = change(found[index])
+    return found
+
+
+def attend(scheme: str, *given: Any, **options: Any) -> Any:
+    return getattr(ad, f"{scheme}_attention")(*given, **{**OPTIONS, **options})
+
+
+def in_vmap(scheme: str) -> Any:
+    q, k, v = operands()
+    return torch.vmap(lambda x: attend(scheme, x, k, v))(q[None])
+
+
+def in_grad(scheme: str) -> Any:
+    q, k, v = operands()
+    return torch.func.grad(lambda x: attend(scheme, x, k, v).float().sum())(q)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda s: attend(s, *replaced(0, lambda x: x.float().numpy())), "q must be a tensor"),
+        (lambda s: attend(s, *replaced(1, lambda x: x.as_subclass(Subclass))), "k is a .*Subclass"),
+        (lambda s: attend(s, *replaced(2, lambda x: x.to("meta"))), "v is fake, on meta"),
+        (lambda s: attend(s, *replaced(2, lambda x: x.half())), "v must be bfloat16 or float16"),
+        (lambda s: attend(s, *replaced(1, lambda x: x[0])), "k must be .batch, own tokens"),
+        (in_vmap, "q is fake, on meta, or in a function that torch.func transforms"),
+        (in_grad, "q requires a gradient"),
+        (lambda s: attend(s, *operands(), sinks=np.ones(4)), "sinks must be a tensor"),
+        (lambda s: attend(s, *operands(), sinks=torch.ones(3)), r"sinks must be \[4\]"),
+        (lambda s: attend(s, *operands(), scale="large"), "scale must be a number"),
+        (lambda s: attend(s, *operands(), device="banana"), "device must be"),
+        (lambda s: attend(s, *operands(), cu_seqlens=5), "cu_seqlens must be integers"),
+        (lambda s: attend(s, *operands(), cu_seqlens=[0, 1.5, 16]), "cu_seqlens must be integers"),
+        (lambda s: attend(s, *operands(), score_mod=3), "score_mod must be a function"),
+        (
+            lambda s: attend(
+                s, *operands(), score_mod=mods.alibi(torch.ones(4, requires_grad=True))
+            ),
+            "slopes requires a gradient",
+        ),
+    ],
+)
+def test_an_argument_that_is_not_what_it_looks_like_is_refused_by_name(
+    alone: None, scheme: str, call: Callable[[str], Any], text: str
+) -> None:
+    with pytest.raises(SpecError, match=text):
+        call(scheme)
+
+
+@pytest.mark.parametrize("scheme", ["ring", "gather"])
+def test_captured_tensors_have_no_gradient_in_schemes_of_parts(alone: None, scheme: str) -> None:
+    slopes = torch.ones(4, requires_grad=True)
+    q, k, v = replaced(0, lambda x: x.requires_grad_())
+    with pytest.raises(SpecError, match="slopes requires a gradient"):
+        attend(scheme, q, k, v, score_mod=mods.alibi(slopes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_shards_of_any_strides_are_read_as_they_look(alone: None, scheme: str) -> None:
+    q, k, v = operands()
+    want = attend(scheme, q, k, v)
+    columns = [x.mT.contiguous().mT for x in (q, k, v)]
+    assert torch.equal(attend(scheme, *columns), want)
+    one = k[:, :, :1].requires_grad_()
+    both = one.expand(-1, -1, 2, -1)
+    dense = both.detach().clone(memory_format=torch.contiguous_format).requires_grad_()
+    o, other = attend(scheme, q, both, v), attend(scheme, q, dense, v)
+    assert torch.equal(o, other)
+    found = torch.autograd.grad(o.float().sum(), one)[0]
+    found_dense = torch.autograd.grad(other.float().sum(), dense)[0]
+    assert torch.equal(found, found_dense.sum(2, keepdim=True))
+
+
+@pytest.mark.parametrize("call", [lambda x: ad.unshard(x), lambda x: ad.shard(x)])
+def test_shards_are_tensors(alone: None, call: Callable[[Any], Any]) -> None:
+    with pytest.raises(SpecError, match="x must be a tensor of torch, got ndarray"):
+        call(np.ones((2, 3)))
+
+
+def test_results_to_combine_are_plain_tensors_without_gradient(alone: None) -> None:
+    o, lse = torch.ones(3, 4, 32).bfloat16(), torch.ones(4, 3)
+    with pytest.raises(SpecError, match="lse must be a tensor"):
+        ad.decode_combine(o, lse.numpy())
+    with pytest.raises(SpecError, match="o requires a gradient"):
+        ad.decode_combine(o.requires_grad_(), lse)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_without_a_group_the_message_says_to_initialise_one(scheme: str) -> None:
+    with pytest.raises(SpecError, match="call init_process_group first"):
+        attend(scheme, *operands())
+
+
+def test_kernels_of_ulysses_add_gradients_in_one_order() -> None:
+    kernels: list[str] = []
+
+    def note(requested: RequestedKernel) -> None:
+        kernels.append(requested.kernel)
+
+    given = [x.requires_grad_() for x in operands()]
+    with recording(note), launching_on(IdleDevice("sm_90a")):
+        o, _ = attend_heads(Problem(am.causal()), given, None, 0)
+        torch.autograd.grad(o, given, torch.ones_like(o))
+    atomic = [x for x in kernels if x.startswith("attn_gradients") and "in_turn" not in x]
+    assert any("gradients" in x for x in kernels) and not atomic, kernels
