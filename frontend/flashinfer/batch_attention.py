@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.options import number
 from attn_mlir.flashinfer.page_rows import rows_by_lengths
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
 from attn_mlir.flashinfer.table import with_arguments
+from attn_mlir.naming import renamed
 
 torch: Any = importlib.import_module("torch")
 
@@ -25,9 +26,12 @@ class BatchAttention:
           device: of the calls, as PyTorch names it.
 
         Raises:
-          SpecError: no layout.
+          SpecError: no layout, or no device that PyTorch has.
         """
-        where = torch.empty(0, dtype=torch.uint8, device=device)
+        try:
+            where = torch.empty(0, dtype=torch.uint8, device=device)
+        except (RuntimeError, TypeError, AssertionError) as error:
+            raise SpecError(f"device must be one of PyTorch's, got {shown(device, 40)}") from error
         self._wrapper = BatchPrefillWithPagedKVCacheWrapper(where, kv_layout)
         self._cap = 0.0
 
@@ -108,7 +112,8 @@ class BatchAttention:
         if number("logits_soft_cap", logits_soft_cap, 0.0) not in (0.0, self._cap):
             raise SpecError(f"logits_soft_cap is {logits_soft_cap}, plan was told {self._cap}")
         scales = {"k_scale": k_scale, "v_scale": v_scale}
-        return self._wrapper.run(q, kv_cache, out=out, lse=lse, return_lse=True, **scales)
+        run = renamed(self._wrapper.run, paged_kv_cache="kv_cache")
+        return run(q, kv_cache, out=out, lse=lse, return_lse=True, **scales)
 
 
 class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper):

@@ -87,7 +87,18 @@ def trtllm_batch_decode_with_kv_cache_mla(
     pages: dict[str, Any] | None = {"page_table": block_tables, "seqused": seq_lens}
     if top_k:
         pages, lists = None, {"indices": tensor(block_tables, "block_tables", 3)}
+        if top_k != block_tables.shape[-1]:
+            raise SpecError(
+                f"sparse_mla_top_k is {top_k}, lists in block_tables have {block_tables.shape[-1]} "
+                "entries"
+            )
         if sparse_mla_top_k_lens is not None:
+            shape = shape_of(sparse_mla_top_k_lens, "sparse_mla_top_k_lens")
+            if shape not in ((batch, queries), (batch * queries,)):
+                raise SpecError(
+                    f"sparse_mla_top_k_lens must be [{batch}, {queries}] or [{batch * queries}], "
+                    f"got {list(shape)}"
+                )
             lists["topk_length"] = sparse_mla_top_k_lens.reshape(batch, queries)
     elif sparse_mla_top_k_lens is not None:
         raise SpecError("sparse_mla_top_k_lens are of lists: sparse_mla_top_k must be more than 0")
@@ -97,7 +108,7 @@ def trtllm_batch_decode_with_kv_cache_mla(
     out, lse = options.get("out"), options.get("lse")
     lists |= {
         "out": None if out is None else tensor(out, "out", 4).flatten(0, 1),
-        "lse": lse if lse is None or len(lse.shape) == 2 else lse.flatten(0, 1),
+        "lse": lse if lse is None or len(shape_of(lse, "lse")) == 2 else lse.flatten(0, 1),
         "sinks": one_sink(options.get("sinks")),
     }
     o, sums = renamed(call.__call__, **_NAMES)(query, pool, pages, **lists)

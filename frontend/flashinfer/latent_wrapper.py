@@ -6,10 +6,18 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from attn_mlir.element_types import NARROW
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.buffers import Buffers
 from attn_mlir.flashinfer.latent import BASES, LatentCall, one_array
-from attn_mlir.flashinfer.options import TORCH_DTYPES, indices, number, operand_dtype
+from attn_mlir.flashinfer.options import (
+    TORCH_DTYPES,
+    indices,
+    number,
+    operand_dtype,
+    output_dtype,
+    tensor,
+)
 from attn_mlir.flashinfer.page_rows import rows_by_lengths
 from attn_mlir.flashinfer.positions import positions_in
 from attn_mlir.flashinfer.table import LATENT_PLAN, with_arguments
@@ -67,7 +75,8 @@ class BatchMLAPagedAttentionWrapper:
     @with_arguments(
         "self qo_indptr kv_indptr kv_indices kv_len_arr num_heads head_dim_ckv head_dim_kpe "
         "page_size causal sm_scale q_data_type kv_data_type use_profiler",
-        "metadata scale_mode skip_softmax enable_pdl output_scale use_sinks",
+        "metadata query_layout kv_cache_layout lse_mode scale_mode skip_softmax enable_pdl "
+        "output_scale use_sinks",
         options=LATENT_PLAN,
     )
     def plan(
@@ -95,14 +104,14 @@ class BatchMLAPagedAttentionWrapper:
           kv_indptr: [batch + 1] i32, sequence b has the pages
             kv_indices[kv_indptr[b]:kv_indptr[b + 1]]; kv_len_arr: [batch] i32, its positions.
           cum_seq_lens_q, block_tables, seq_lens: the same as a table [batch, columns], in place of
-            these four; max_q_len is not looked at.
+            these four; max_q_len: no sequence has more queries.
           num_heads: of q; any number, copied where 8 does not divide it.
           head_dim_ckv: 512; head_dim_kpe: 64, or 0.
           page_size: positions of a page.
           causal: whether the queries are the last positions of their sequence.
           sm_scale: of the scores.
           q_data_type, kv_data_type: bf16 or f16, the cache also e4m3, and then q as well.
-          lse_mode, query_layout, kv_cache_layout, output_dtype: not looked at; `run` says it.
+          output_dtype: q's dtype, bf16 for e4m3; None: the same.
 
         Raises:
           SpecError: an argument is wrong or has no kernel.
@@ -118,8 +127,14 @@ class BatchMLAPagedAttentionWrapper:
         rotated = integer("head_dim_kpe", head_dim_kpe, 0, 64)
         dtypes = (operand_dtype(q_data_type, "q_data_type"),
                   operand_dtype(kv_data_type, "kv_data_type"))  # fmt: skip
+        computed = "bf16" if dtypes[0] in NARROW else dtypes[0]
+        if output_dtype(options.get("output_dtype"), "output_dtype") not in (None, computed):
+            raise SpecError(
+                f"output_dtype must be {computed} as O is, got {options['output_dtype']}"
+            )
         if sm_scale is None:
             raise SpecError("sm_scale must be given: no head size tells it")
+        is_causal = causal is not None and flag("causal", causal)
         offsets = indices(rows[0], QUERIES).cpu()
         counts = lengths_of(QUERIES, offsets)
         paged = rows_by_lengths(rows[1], rows[2], rows[3], page_size)
@@ -127,6 +142,9 @@ class BatchMLAPagedAttentionWrapper:
         if paged[2].shape[0] != batch:
             raise SpecError(f"qo_indptr has {batch} sequences, those of keys are {len(paged[2])}")
         longest = max(counts, default=0)
+        limit = options.get("max_q_len")
+        if limit is not None and integer("max_q_len", limit, 0) < longest:
+            raise SpecError(f"max_q_len is {limit}: a sequence has {longest} queries")
         is_equal = all(n == longest for n in counts)
         captured = self._buffers.external is not None
         if captured and not is_equal:
@@ -150,7 +168,7 @@ class BatchMLAPagedAttentionWrapper:
             self._rows = (sequences * longest + places).to(self._buffers.device)
         self._queries = longest
         self._sizes, self._dtypes = (batch, heads, COLUMNS + rotated), dtypes
-        self._call = LatentCall(sm_scale, causal=flag("causal", bool(causal)))
+        self._call = LatentCall(sm_scale, causal=is_causal)
 
     @with_arguments(
         "self q_nope q_pe ckv_cache kpe_cache out lse return_lse profiler_buffer kv_len page_table "
@@ -211,7 +229,7 @@ class BatchMLAPagedAttentionWrapper:
             spread[self._rows] = q
             q = spread
         base = tuple(BASES)[flag("return_lse_base_on_e", return_lse_base_on_e)]
-        scale = self._call.scale if bmm1_scale is None else bmm1_scale
+        scale = self._call.scale if bmm1_scale is None else number("bmm1_scale", bmm1_scale, 1.0)
         output = number("bmm2_scale", bmm2_scale, 1.0)
         call = LatentCall(scale, output, self._call.causal, base)
         q = q.unflatten(0, (batch, self._queries))
@@ -228,12 +246,12 @@ def _rows_of_table(cum_seq_lens_q: Any, block_tables: Any, seq_lens: Any) -> tup
     """Compressed rows of all columns of a table.
 
     Raises:
-      SpecError: one of the three is missing, or the table has another rank.
+      SpecError: one of the three is missing, or of another rank or dtype.
     """
     if cum_seq_lens_q is None or block_tables is None or seq_lens is None:
         raise SpecError("cum_seq_lens_q, block_tables and seq_lens must be given together")
-    if len(block_tables.shape) != 2:
-        raise SpecError(f"block_tables must be [batch, columns], got {list(block_tables.shape)}")
-    batch, columns = block_tables.shape
+    batch, columns = tensor(block_tables, "block_tables", 2).shape
     offsets = torch.arange(batch + 1, dtype=torch.int32) * columns
-    return cum_seq_lens_q, offsets, block_tables.flatten(), seq_lens
+    counted = {"cum_seq_lens_q": cum_seq_lens_q, "seq_lens": seq_lens}
+    queries, lengths = (indices(x, name) for name, x in counted.items())
+    return queries, offsets, block_tables.flatten(), lengths

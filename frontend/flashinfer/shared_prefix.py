@@ -7,9 +7,17 @@ from typing import Any
 from attn_mlir.flashinfer.decode import BatchDecodeWithPagedKVCacheWrapper
 from attn_mlir.flashinfer.merging import merge_state
 from attn_mlir.flashinfer.options import checked_layout
-from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
+from attn_mlir.flashinfer.prefill import ROWS, BatchPrefillWithPagedKVCacheWrapper
 from attn_mlir.flashinfer.single import single_prefill_with_kv_cache
-from attn_mlir.flashinfer.table import ROTATION, with_arguments
+from attn_mlir.flashinfer.table import (
+    DECODE_SHARED_PLAN,
+    PREFILL_SHARED_PLAN,
+    ROTATION,
+    SHARED_SIZES,
+    UNIQUE_PAGES,
+    with_arguments,
+)
+from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.tensors import check_has_memory, view
 
 
@@ -37,7 +45,8 @@ class _SharedPrefix:
         options = {"kv_layout": self._kv_layout, "sm_scale": sm_scale, "return_lse": True}
         for name, x in zip(("k_shared", "v_shared"), shared, strict=True):
             check_has_memory(view(x, name), name)
-        own = self._wrapper.forward_return_lse(q, pages, **scores)  # refuses before any launch
+        to_pages = renamed(self._wrapper.forward_return_lse, paged_kv_cache="unique_kv_cache")
+        own = to_pages(q, pages, **scores)  # refuses before any launch
         prefix = single_prefill_with_kv_cache(q, *shared, **options)
         return merge_state(*prefix, *own)[0]
 
@@ -50,37 +59,20 @@ class BatchDecodeWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
         wrapper = BatchDecodeWithPagedKVCacheWrapper(float_workspace_buffer, kv_layout)
         super().__init__(wrapper, kv_layout)
 
-    def begin_forward(
-        self,
-        unique_kv_indptr: Any,
-        unique_kv_indices: Any,
-        unique_kv_last_page_len: Any,
-        num_qo_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        page_size: int,
-        data_type: object = "float16",
-    ) -> None:
+    @with_arguments(f"self {UNIQUE_PAGES} {SHARED_SIZES}", options=DECODE_SHARED_PLAN)
+    def begin_forward(self, **options: Any) -> None:
         """Plans the following calls of `forward`.
 
         Args:
           unique_kv_indptr, unique_kv_indices, unique_kv_last_page_len: pages behind the prefix, as
             indptr, indices and last_page_len of `BatchDecodeWithPagedKVCacheWrapper.plan`.
+          num_qo_heads, num_kv_heads, head_dim, page_size: as there.
           data_type: of q and of all keys.
 
         Raises:
           SpecError: as of `BatchDecodeWithPagedKVCacheWrapper.plan`.
         """
-        self._wrapper.plan(
-            unique_kv_indptr,
-            unique_kv_indices,
-            unique_kv_last_page_len,
-            num_qo_heads,
-            num_kv_heads,
-            head_dim,
-            page_size,
-            q_data_type=data_type,
-        )
+        DECODE_SHARED_PLAN.call(self._wrapper.plan, given=options)
 
     def forward(self, q: Any, k_shared: Any, v_shared: Any, unique_kv_cache: Any) -> Any:
         """Attention of one query of each sequence to the prefix and to its pages.
@@ -108,19 +100,8 @@ class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
         wrapper = BatchPrefillWithPagedKVCacheWrapper(float_workspace_buffer, kv_layout)
         super().__init__(wrapper, kv_layout)
 
-    def begin_forward(
-        self,
-        qo_indptr: Any,
-        paged_kv_indptr: Any,
-        paged_kv_indices: Any,
-        paged_kv_last_page_len: Any,
-        num_qo_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        page_size: int,
-        *,
-        data_type: object = "float16",
-    ) -> None:
+    @with_arguments(f"self qo_indptr {' '.join(ROWS)} {SHARED_SIZES}", options=PREFILL_SHARED_PLAN)
+    def begin_forward(self, **options: Any) -> None:
         """Plans the following calls of `forward`.
 
         Args:
@@ -130,17 +111,7 @@ class BatchPrefillWithSharedPrefixPagedKVCacheWrapper(_SharedPrefix):
         Raises:
           SpecError: as there.
         """
-        self._wrapper.plan(
-            qo_indptr,
-            paged_kv_indptr,
-            paged_kv_indices,
-            paged_kv_last_page_len,
-            num_qo_heads,
-            num_kv_heads,
-            head_dim,
-            page_size,
-            q_data_type=data_type,
-        )
+        PREFILL_SHARED_PLAN.call(self._wrapper.plan, given=options)
 
     @with_arguments(
         f"self q k_shared v_shared unique_kv_cache causal use_fp16_qk_reduction sm_scale {ROTATION}"

@@ -57,6 +57,8 @@ NEUTRAL: Table = {
     **neutral("bf16q_fp8kv_transform_mode", None, ANYTHING, instead=_HERE),
     **neutral("request_order request_order_plan", None, ANYTHING, instead=_HERE),
     **neutral("metadata", None, instead="pass qo_indptr, kv_indptr, kv_indices and kv_len_arr"),
+    **neutral("query_layout kv_cache_layout", None, ANYTHING, instead="run sees the arrays"),
+    **neutral("lse_mode", "none", "base2", instead="run takes return_lse_base_on_e"),
     **neutral(
         "scale_mode", "default", "bmm-scalar", instead="scales of rows are those of am.mla_decode"
     ),
@@ -117,13 +119,7 @@ TRTLLM = Options(
         *_LSE,
     ]
 )
-LATENT_PLAN = Options(
-    [
-        *passed("cum_seq_lens_q block_tables seq_lens max_q_len query_layout kv_cache_layout"),
-        *passed("lse_mode", "none"),
-        *passed("output_dtype"),
-    ]
-)
+LATENT_PLAN = Options(passed("cum_seq_lens_q block_tables seq_lens max_q_len output_dtype"))
 TRTLLM_LATENT = Options([*passed("out sinks lse"), *_LSE])
 SINGLE_PREFILL = Options(
     [
@@ -148,6 +144,28 @@ PREFILL_PLAN = Options(
     ]
 )
 RAGGED_PLAN = Options([*PREFILL_PLAN.rows, *_ROPE])
+
+UNIQUE_PAGES = "unique_kv_indptr unique_kv_indices unique_kv_last_page_len"
+SHARED_SIZES = "num_qo_heads num_kv_heads head_dim page_size data_type"
+"""Arguments of `begin_forward` of the wrappers for a shared prefix."""
+_SHARED = [
+    *passed("num_qo_heads num_kv_heads page_size", REQUIRED),
+    used("q_data_type", data_type="float16"),
+]
+DECODE_SHARED_PLAN = Options(
+    [
+        *(used(x.removeprefix("unique_kv_"), **{x: REQUIRED}) for x in UNIQUE_PAGES.split()),
+        *passed("head_dim", REQUIRED),
+        *_SHARED,
+    ]
+)
+PREFILL_SHARED_PLAN = Options(
+    [
+        *passed("qo_indptr paged_kv_indptr paged_kv_indices paged_kv_last_page_len", REQUIRED),
+        used("head_dim_qk", head_dim=REQUIRED),
+        *_SHARED,
+    ]
+)
 
 
 def with_arguments(

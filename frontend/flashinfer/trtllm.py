@@ -6,11 +6,12 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from attn_mlir.adapters import check_neutral
 from attn_mlir.caches import PagedKV
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flashinfer.options import checked_layout, tensor
 from attn_mlir.flashinfer.planned import Problem
-from attn_mlir.flashinfer.table import NO_LIMIT, TRTLLM, with_arguments
+from attn_mlir.flashinfer.table import NEUTRAL, NO_LIMIT, TRTLLM, with_arguments
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import flag, integer
 
@@ -108,7 +109,7 @@ def trtllm_batch_context_with_kv_cache(
 
     Args:
       batch_size: sequences; max_q_len: no sequence has more queries.
-      workspace_buffer, max_kv_len, cum_seq_lens_kv, backend: not looked at; `seq_lens` has lengths.
+      workspace_buffer, max_kv_len, cum_seq_lens_kv: not looked at; `seq_lens` has lengths.
       causal: the last query sees the last key, and each one before it a key less.
       others: see `trtllm_batch_decode_with_kv_cache`.
 
@@ -118,7 +119,8 @@ def trtllm_batch_context_with_kv_cache(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    del workspace_buffer, max_kv_len, cum_seq_lens_kv, backend
+    del workspace_buffer, max_kv_len, cum_seq_lens_kv
+    check_neutral("backend", backend, NEUTRAL["backend"])
     sequences = tensor(cum_seq_lens_q, "cum_seq_lens_q", 1).shape[0] - 1
     if integer("batch_size", batch_size, 0) != sequences:
         raise SpecError(f"batch_size is {batch_size}, cum_seq_lens_q has {sequences} sequences")

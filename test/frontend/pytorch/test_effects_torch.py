@@ -15,6 +15,7 @@ from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir import torch as doors  # noqa: E402
 from attn_mlir.validation.effects import (  # noqa: E402
     Change,
+    Nothing,
     Subject,
     arguments_of,
     by_name,
@@ -26,7 +27,7 @@ from attn_mlir.validation.effects import (  # noqa: E402
 from attn_mlir.validation.numerics.torch_operands import i32  # noqa: E402
 
 HEADS, KV, D, PAGE, TOKENS = 4, 2, 64, 16, 5
-F16 = torch.float16
+F16, BF16 = torch.float16, torch.bfloat16
 WORKSPACE = torch.empty(16)
 
 
@@ -50,6 +51,11 @@ def refused(**values: Any) -> dict[str, Change]:
 def nothing(**values: Any) -> dict[str, Change]:
     """Values of options that say nothing."""
     return {name: Change(value, nothing=True) for name, value in values.items()}
+
+
+def unread(*names: str) -> dict[str, Change]:
+    """Arguments that are not looked at: any object says nothing."""
+    return nothing(**dict.fromkeys(names, Nothing()))
 
 
 def half(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -98,8 +104,18 @@ DOORS = {
 NOT_DOORS = {"AUXILIARY"}
 
 
+def steps_of(kind: Any) -> dict[str, Callable[..., Any]]:
+    """A wrapper's constructor and its methods that plan and run, by the first part of names."""
+    names = ("plan", "run") if hasattr(kind, "plan") else ("begin_forward", "forward")
+    return {
+        "init": kind.__init__,
+        **dict(zip(("plan", "run"), (getattr(kind, x) for x in names), strict=True)),
+    }
+
+
 def wrapped(kind: Any) -> Callable[..., Any]:
     """A wrapper's constructor, `plan` and `run` as one function of `init.x`, `plan.x` and `run.x`."""
+    steps = steps_of(kind)
 
     def call(**given: Any) -> Any:
         parts: dict[str, dict[str, Any]] = {"init": {}, "plan": {}, "run": {}}
@@ -107,8 +123,8 @@ def wrapped(kind: Any) -> Callable[..., Any]:
             part, _, argument = name.partition(".")
             parts[part][argument] = value
         wrapper = kind(**parts["init"])
-        wrapper.plan(**parts["plan"])
-        return wrapper.run(**parts["run"])
+        steps["plan"](wrapper, **parts["plan"])
+        return steps["run"](wrapper, **parts["run"])
 
     return call
 
@@ -390,6 +406,169 @@ CASCADE = {
     "run.q": Change(normal(TOKENS, HEADS, D, seed=9)),
     "run.paged_kv_cache": Change(normal(5, 2, PAGE, KV, D, seed=9)),
 }  # fmt: skip
+TABLE_ROWS = {"num_qo_heads": HEADS, "num_kv_heads": KV, "head_dim": D, "page_size": PAGE}
+SHARED = {"k_shared": normal(21, KV, D), "v_shared": normal(21, KV, D, seed=1)}
+OWN_POOL = {"unique_kv_cache": POOL}
+SHARED_INIT = named("init", {
+    "float_workspace_buffer": Change(None, refused=True),
+    "kv_layout": Change("HND", {**named("plan", {"num_qo_heads": PAGE, "num_kv_heads": PAGE}), **named("run", {
+        "q": normal(2, PAGE, D), "k_shared": normal(PAGE, PAGE, D), "v_shared": normal(PAGE, PAGE, D, seed=1),
+        "unique_kv_cache": HND_POOL,
+    })}),
+})  # fmt: skip
+SHARED_SIZES = refused(
+    num_qo_heads=8, num_kv_heads=4, head_dim=128, page_size=32, data_type="bfloat16"
+)
+SHARED_RUN = named("run", changed({"q": Q2, **SHARED, **OWN_POOL}, "q", *SHARED, *OWN_POOL))
+DECODE_SHARED_RIGHT = {
+    **named("init", {"float_workspace_buffer": WORKSPACE}),
+    **named("plan", {**{f"unique_kv_{name}": x for name, x in PAGES.items()}, **TABLE_ROWS}),
+    **named("run", {"q": Q2, **SHARED, **OWN_POOL}),
+}
+PAGE_CHANGES = {name: change for name, change in CACHE.items() if name != "plan.page_size"}
+DECODE_SHARED = {
+    **SHARED_INIT,
+    **{name.replace("plan.", "plan.unique_kv_"): x for name, x in PAGE_CHANGES.items()},
+    **named("plan", SHARED_SIZES),
+    **SHARED_RUN,
+}
+PREFILL_SHARED_RIGHT = {
+    **named("init", {"float_workspace_buffer": WORKSPACE}),
+    **named("plan", {"qo_indptr": i32(0, 1, 2), **PREFILL_PAGES, **TABLE_ROWS}),
+    **named("run", {"q": Q2, **SHARED, **OWN_POOL}),
+}
+PREFILL_SHARED = {
+    **SHARED_INIT,
+    "plan.qo_indptr": Change(i32(0, 2, 2)),
+    **{name.replace("plan.", "plan.paged_kv_"): x for name, x in PAGE_CHANGES.items()},
+    **named("plan", SHARED_SIZES),
+    **SHARED_RUN,
+    **named("run", {
+        "causal": Change(True),
+        "sm_scale": Change(0.5),
+        **refused(use_fp16_qk_reduction=True, rope_scale=2.0, rope_theta=1e5),
+    }),
+}  # fmt: skip
+BY_LENGTHS = {"kv_indptr": i32(0, 2, 3), "kv_indices": i32(3, 1, 0), "kv_len_arr": i32(21, 16)}
+BY_LENGTHS_CHANGES = named("plan", {
+    "kv_indptr": Change(i32(0, 1, 3), {"plan.kv_len_arr": i32(16, 16)}),
+    "kv_indices": Change(i32(3, 1, 2)),
+    "kv_len_arr": Change(i32(20, 16)),
+})  # fmt: skip
+MIXED_RIGHT = {
+    "init.device": "cpu",
+    **named("plan", {
+        "qo_indptr": i32(0, 2, 5), **BY_LENGTHS, **SIZES, "head_dim_qk": D, "head_dim_vo": D, "page_size": PAGE,
+        "q_data_type": F16, "kv_data_type": F16,
+    }),
+    **named("run", {"q": Q, "kv_cache": POOL}),
+}  # fmt: skip
+MIXED_SQUARE = {name.replace("paged_kv_cache", "kv_cache"): x for name, x in square(TOKENS).items()}
+MIXED = {
+    "init.kv_layout": Change("HND", MIXED_SQUARE),
+    "init.device": Change("no device", refused=True),
+    "plan.qo_indptr": Change(i32(0, 3, 5)),
+    **BY_LENGTHS_CHANGES,
+    **named("plan", {
+        **refused(
+            num_qo_heads=8, num_kv_heads=4, head_dim_qk=128, head_dim_vo=0, page_size=32,
+            q_data_type="bfloat16", kv_data_type="bfloat16", use_profiler=True,
+        ),
+        "causal": Change(True),
+        "sm_scale": Change(0.5),
+        "logits_soft_cap": Change(2.0),
+    }),
+    **named("run", {
+        **changed({"q": Q, "kv_cache": POOL}, "q", "kv_cache"),
+        "out": Change(torch.zeros_like(Q)),
+        "lse": Change(LSE),
+        "k_scale": Change(2.0),
+        "v_scale": Change(2.0),
+        **refused(logits_soft_cap=2.0, profiler_buffer=1, kv_cache_sf=1),
+    }),
+}  # fmt: skip
+SINK_RIGHT = {**PREFILL_RIGHT, "run.sinks": torch.zeros(HEADS), "run.sm_scale": 0.25}
+OF_JIT = ("init.jit_args", "init.jit_kwargs", "init.variant_owns_mask")
+SINK = {
+    **{name: x for name, x in PREFILL.items() if name not in OF_JIT},
+    **named("init", {
+        **refused(pos_encoding_mode="ALIBI", use_fp16_qk_reduction=True),
+        **unread("q_data_type", "kv_data_type", "head_dim_qk", "head_dim_vo", "window_left"),
+    }),
+    "init.kv_layout": Change("HND", {**square(TOKENS), "run.sinks": torch.zeros(PAGE)}),
+    **named("plan", nothing(sm_scale=0.5)),  # `run` takes it
+    "run.sm_scale": Change(0.5),
+}  # fmt: skip
+LATENT, ROTATED = 512, 64
+LATENT_Q = {"q_nope": normal(2, 8, LATENT, dtype=BF16), "q_pe": normal(2, 8, ROTATED, dtype=BF16)}
+LATENT_POOLS = {
+    "ckv_cache": normal(5, PAGE, LATENT, dtype=BF16),
+    "kpe_cache": normal(5, PAGE, ROTATED, dtype=BF16),
+}
+WHOLE_Q = torch.cat([*LATENT_Q.values()], -1)
+WHOLE_POOL = torch.cat([*LATENT_POOLS.values()], -1)
+LATENT_RIGHT = {
+    "init.float_workspace_buffer": WORKSPACE,
+    **named("plan", {
+        "qo_indptr": i32(0, 1, 2), **BY_LENGTHS, "num_heads": 8, "head_dim_ckv": LATENT, "head_dim_kpe": ROTATED,
+        "page_size": PAGE, "causal": False, "sm_scale": 0.1, "q_data_type": BF16, "kv_data_type": BF16,
+    }),
+    **named("run", {**LATENT_Q, **LATENT_POOLS}),
+}  # fmt: skip
+LATENT_BUFFERS = dict(zip(("qo_indptr", *BY_LENGTHS), zeros(3, 3, 6, 2), strict=True))
+LATENT_GRAPH = {"init.use_cuda_graph": True, **named("init", LATENT_BUFFERS)}
+BY_TABLE = {
+    **named("plan", dict.fromkeys(("qo_indptr", *BY_LENGTHS))),
+    **named("plan", {
+        "cum_seq_lens_q": i32(0, 1, 2), "block_tables": i32(3, 1, 0, 2).view(2, 2), "seq_lens": i32(21, 16),
+    }),
+}  # fmt: skip
+LATENT_LSE = torch.zeros(2, 8)
+LATENT_WRAPPER = {
+    **named("init", {
+        "float_workspace_buffer": Change(None, refused=True),
+        "use_cuda_graph": Change(True, named("init", LATENT_BUFFERS)),
+        **{name: Change(None, LATENT_GRAPH, refused=True) for name in LATENT_BUFFERS},
+        **nothing(backend="fa3"),
+    }),
+    "plan.qo_indptr": Change(i32(0, 2, 2)),
+    **BY_LENGTHS_CHANGES,
+    **named("plan", {
+        **refused(
+            num_heads=16, head_dim_ckv=256, head_dim_kpe=0, page_size=8, q_data_type=F16, kv_data_type=F16,
+            use_profiler=True, metadata=1, scale_mode="rows", skip_softmax=True, output_scale="tensor",
+            output_dtype=torch.float32, lse_mode="basee",
+        ),
+        "causal": Change(True),
+        "sm_scale": Change(0.5),
+        "cum_seq_lens_q": Change(i32(0, 2, 2), BY_TABLE),
+        "block_tables": Change(i32(3, 1, 4, 2).view(2, 2), BY_TABLE),
+        "seq_lens": Change(i32(21, 17), BY_TABLE),
+        "max_q_len": Change(0, refused=True),
+        **nothing(enable_pdl=True, use_sinks=True),
+        **unread("query_layout", "kv_cache_layout"),
+    }),
+    **named("run", {
+        **changed({**LATENT_Q, **LATENT_POOLS}, *LATENT_Q, *LATENT_POOLS),
+        "query": Change(normal(2, 8, 576, seed=9, dtype=BF16), {"run.q_nope": None, "run.q_pe": None, "run.query": WHOLE_Q}),
+        "kv_cache": Change(
+            normal(5, PAGE, 576, seed=9, dtype=BF16),
+            {"run.ckv_cache": None, "run.kpe_cache": None, "run.kv_cache": WHOLE_POOL},
+        ),
+        "out": Change(torch.zeros(2, 8, LATENT, dtype=BF16)),
+        "lse": Change(LATENT_LSE, {"run.return_lse": True}),
+        "return_lse": Change(True),
+        "return_lse_base_on_e": Change(True, {"run.return_lse": True}),
+        "sinks": Change(torch.ones(8)),
+        "bmm1_scale": Change(0.5),
+        "bmm2_scale": Change(2.0),
+        **refused(
+            profiler_buffer=1, o_scale=2.0, ckv_scale=2.0, kpe_scale=2.0, ckv_scale_arr=1,
+            skip_softmax_threshold_scale_factor=1.0,
+        ),
+        **unread("kv_len", "page_table"),
+    }),
+}  # fmt: skip
 WRAPPERS: dict[str, tuple[Any, Subject]] = {
     kind.__name__: (kind, Subject(wrapped(kind), lambda right=right: right, changes))
     for kind, right, changes in (
@@ -397,6 +576,19 @@ WRAPPERS: dict[str, tuple[Any, Subject]] = {
         (flashinfer.BatchPrefillWithPagedKVCacheWrapper, PREFILL_RIGHT, PREFILL),
         (flashinfer.BatchPrefillWithRaggedKVCacheWrapper, RAGGED_RIGHT, RAGGED),
         (flashinfer.MultiLevelCascadeAttentionWrapper, CASCADE_RIGHT, CASCADE),
+        (flashinfer.BatchAttention, MIXED_RIGHT, MIXED),
+        (flashinfer.BatchAttentionWithAttentionSinkWrapper, SINK_RIGHT, SINK),
+        (
+            flashinfer.BatchDecodeWithSharedPrefixPagedKVCacheWrapper,
+            DECODE_SHARED_RIGHT,
+            DECODE_SHARED,
+        ),
+        (
+            flashinfer.BatchPrefillWithSharedPrefixPagedKVCacheWrapper,
+            PREFILL_SHARED_RIGHT,
+            PREFILL_SHARED,
+        ),
+        (flashinfer.BatchMLAPagedAttentionWrapper, LATENT_RIGHT, LATENT_WRAPPER),
     )
 }
 STATE, SUMS = normal(3, HEADS, D), normal(3, HEADS, dtype=torch.float32)
@@ -418,6 +610,68 @@ def appended() -> dict[str, Any]:
     return {"append_key": new, "append_value": new + 1, **places, "paged_kv_cache": POOL, **ROWS}
 
 
+def latent_rows() -> dict[str, Any]:
+    rows = {"append_ckv": normal(3, LATENT), "append_kpe": normal(3, ROTATED)}
+    places = {"batch_indices": i32(0, 1, 1), "positions": i32(4, 1, 2)}
+    pools = {"ckv_cache": normal(5, PAGE, LATENT), "kpe_cache": normal(5, PAGE, ROTATED)}
+    return {**rows, **places, **pools, **ROWS}
+
+
+PLACES = {
+    "batch_indices": Change(i32(0, 0, 1)),
+    "positions": Change(i32(5, 1, 2)),
+    "kv_indices": Change(i32(3, 1, 2)),
+    "kv_indptr": Change(i32(0, 1, 3)),
+    "kv_last_page_len": Change(i32(6, 16)),
+}
+TABLED = {
+    "block_tables": i32(3, 1, 0, 2).view(2, 2),
+    "seq_lens": i32(21, 16),
+    "workspace_buffer": WORKSPACE,
+}
+TABLE_CHANGES = {
+    "block_tables": Change(i32(3, 1, 4, 2).view(2, 2)),
+    "seq_lens": Change(i32(21, 17)),
+}
+HND_PAGES = normal(5, 2, KV, PAGE, D)
+DECODED = {"query": Q2, "kv_cache": HND_PAGES, **TABLED, "max_seq_len": 21, "bmm1_scale": 0.125}
+BY_OFFSETS = {"query": Q, "cum_seq_lens_q": i32(0, 2, 5), "max_q_len": 3}
+CONTEXT = {
+    **{name: x for name, x in DECODED.items() if name != "max_seq_len"},
+    **BY_OFFSETS, "max_kv_len": 21, "bmm2_scale": 1.0, "batch_size": 2, "cum_seq_lens_kv": i32(0, 21, 37),
+}  # fmt: skip
+
+
+def in_one_call(q: Any, lse: Any) -> dict[str, Change]:
+    """Changes of the arguments that both calls without a plan have."""
+    return {
+        "query": Change(normal(*q.shape, seed=9)),
+        "kv_cache": Change(normal(*HND_PAGES.shape, seed=9)),
+        **TABLE_CHANGES,
+        "bmm1_scale": Change(0.5),
+        "bmm2_scale": Change(2.0),
+        "window_left": Change(5),
+        "out": Change(torch.zeros_like(q)),
+        "out_dtype": Change(torch.float32),
+        "sinks": Change(torch.ones(HEADS)),
+        "kv_layout": Change("NHD", {"query": normal(len(q), PAGE, D), "kv_cache": HND_POOL}),
+        "uses_shared_paged_kv_idx": Change(False, refused=True),
+        "lse": Change(lse, {"return_lse": True}),
+        "return_lse": Change(True),
+        **unread("workspace_buffer", "multi_ctas_kv_counter_buffer"),
+        **nothing(enable_pdl=True),
+        **refused(
+            o_sf_scale=1, o_sf_vec_size=1, kv_cache_sf=1, skip_softmax_threshold_scale_factor=1.0
+        ),
+    }
+
+
+RANKS = refused(cp_world=2, cp_rank=1, causal_seqlens_kv_global=1)
+LATENT_CALL = {
+    "query": WHOLE_Q.unflatten(0, (2, 1)), "kv_cache": WHOLE_POOL, **TABLED, "qk_nope_head_dim": 128,
+    "kv_lora_rank": LATENT, "qk_rope_head_dim": ROTATED, "max_seq_len": 21, "bmm1_scale": 0.1,
+}  # fmt: skip
+LISTS = {"block_tables": i32(48, 50, 0, 1).view(2, 1, 2), "sparse_mla_top_k": 2}
 TOKEN_COUNTS = {"append_indptr": i32(0, 2, 5), "seq_lens": i32(4, 3), "nnz": 6}
 ONE = {"q": normal(HEADS, D), "k": normal(KEYS, KV, D), "v": normal(KEYS, KV, D, seed=1)}
 MANY = {**ONE, "q": Q}
@@ -465,12 +719,67 @@ FUNCTIONS = {
         appended,
         {
             **changed(appended(), "append_key", "append_value", "paged_kv_cache"),
-            "batch_indices": Change(i32(0, 0, 1)),
-            "positions": Change(i32(5, 1, 2)),
-            "kv_indices": Change(i32(3, 1, 2)),
-            "kv_indptr": Change(i32(0, 1, 3)),
-            "kv_last_page_len": Change(i32(6, 16)),
+            **PLACES,
             "kv_layout": Change("HND", {"paged_kv_cache": HND_POOL, **{n: normal(3, 16, D) for n in ("append_key", "append_value")}}),
+        },
+    ),
+    "append_paged_mla_kv_cache": Subject(
+        flashinfer.append_paged_mla_kv_cache,
+        latent_rows,
+        {**changed(latent_rows(), "append_ckv", "append_kpe", "ckv_cache", "kpe_cache"), **PLACES},
+    ),
+    "trtllm_batch_decode_with_kv_cache": Subject(
+        flashinfer.trtllm_batch_decode_with_kv_cache,
+        lambda: DECODED,
+        {
+            **in_one_call(Q2, LSE[:2]),
+            "q_len_per_req": Change(2, refused=True),
+            "max_q_len": Change(4, BY_OFFSETS),
+            "cum_seq_lens_q": Change(i32(0, 3, 5), BY_OFFSETS),
+            **nothing(backend="xqa"),
+            **unread("max_seq_len", "bf16q_fp8kv_transform_mode", "request_order", "request_order_plan"),
+            **RANKS,
+            **refused(o_scale=2.0, mask=1, bmm1_scale_log2=1, enable_block_sparse_attention=True),
+        },
+    ),
+    "trtllm_batch_context_with_kv_cache": Subject(
+        flashinfer.trtllm_batch_context_with_kv_cache,
+        lambda: CONTEXT,
+        {
+            **in_one_call(Q, LSE),
+            "max_q_len": Change(4),
+            "cum_seq_lens_q": Change(i32(0, 3, 5)),
+            "batch_size": Change(3, refused=True),
+            "causal": Change(False),
+            **unread("max_kv_len", "cum_seq_lens_kv"),
+            **nothing(backend="xqa"),
+            **refused(use_fp16_softmax=True, uses_spcompress=True),
+        },
+    ),
+    "trtllm_batch_decode_with_kv_cache_mla": Subject(
+        flashinfer.trtllm_batch_decode_with_kv_cache_mla,
+        lambda: LATENT_CALL,
+        {
+            **changed(LATENT_CALL, "query", "kv_cache"),
+            **TABLE_CHANGES,
+            **refused(kv_lora_rank=256, qk_rope_head_dim=0),
+            "sparse_mla_top_k": Change(3, LISTS, refused=True),
+            "sparse_mla_top_k_lens": Change(i32(1, 2), LISTS),
+            "out": Change(torch.zeros(2, 1, 8, LATENT, dtype=BF16)),
+            "bmm1_scale": Change(0.5),
+            "bmm2_scale": Change(2.0),
+            "sinks": Change(torch.ones(8)),
+            "lse": Change(LATENT_LSE, {"return_lse": True}),
+            "return_lse": Change(True),
+            "return_lse_base": Change("basee", {"return_lse": True}),
+            **unread("workspace_buffer", "qk_nope_head_dim", "max_seq_len", "multi_ctas_kv_counter_buffer"),
+            **unread("cute_dsl_impl", "kv_scale_format"),
+            **nothing(enable_pdl=True, backend="xqa", is_var_seq=False),
+            **RANKS,
+            **refused(
+                skip_softmax_threshold_scale_factor=1.0, uses_shared_paged_kv_idx=False, cum_seq_lens_q=1,
+                max_q_len=1, enable_dcp=True, use_fp16_softmax=True,
+            ),
         },
     ),
     "get_batch_indices_positions": Subject(
@@ -512,7 +821,11 @@ CALLED_OTHERWISE = {  # refused by the name that the argument has further down
 @pytest.mark.parametrize("subject", by_name(SUBJECTS).values(), ids=by_name(SUBJECTS))
 def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
     """Further positions of `run` are none that could be nothing."""
-    named = {name: change for name, change in subject.changes.items() if name != "run.args"}
+    named = {
+        name: change
+        for name, change in subject.changes.items()
+        if name != "run.args" and not isinstance(change.value, Nothing)
+    }
     found = unnamed(replace(subject, changes=named))
     assert set(found) <= CALLED_OTHERWISE
     assert "it is taken" not in found.values()
@@ -521,16 +834,10 @@ def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
 IN_GRAPHS = {  # are for graphs of a GPU: test_flashinfer_engines has their arguments
     *("CUDAGraphBatchDecodeWithPagedKVCacheWrapper", "fast_decode_plan"),
 }
-OVER_OTHERS = {  # pass arguments on to those above: test_flashinfer_direct, _latent and test_hosts
-    *("BatchAttention", "BatchAttentionWithAttentionSinkWrapper", "BatchMLAPagedAttentionWrapper"),
-    *("BatchDecodeWithSharedPrefixPagedKVCacheWrapper", "append_paged_mla_kv_cache"),
-    *("BatchPrefillWithSharedPrefixPagedKVCacheWrapper", "trtllm_batch_decode_with_kv_cache"),
-    *("trtllm_batch_context_with_kv_cache", "trtllm_batch_decode_with_kv_cache_mla"),
-}
 
 
 def test_every_function_has_its_rows() -> None:
-    assert set(SUBJECTS["flashinfer"]) | IN_GRAPHS | OVER_OTHERS == set(flashinfer.__all__)
+    assert set(SUBJECTS["flashinfer"]) | IN_GRAPHS == set(flashinfer.__all__)
     for functions in (DOORS, FUNCTIONS):
         for name, subject in functions.items():
             assert sorted(parameters(subject.function)) == sorted(subject.changes), name
@@ -539,8 +846,7 @@ def test_every_function_has_its_rows() -> None:
 @pytest.mark.parametrize("name", WRAPPERS)
 def test_every_argument_of_a_wrapper_has_a_row(name: str) -> None:
     kind, subject = WRAPPERS[name]
-    parts = {"init": kind.__init__, "plan": kind.plan, "run": kind.run}
-    found = [f"{part}.{x}" for part, function in parts.items() for x in parameters(function)]
+    found = [f"{part}.{x}" for part, step in steps_of(kind).items() for x in parameters(step)]
     assert sorted(found) == sorted(subject.changes)
 
 
