@@ -17,6 +17,7 @@ from attn_mlir.lse import mark_without_keys
 from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.runtime.call.tensors import shape_of, view
+from attn_mlir.runtime.call.torch_tensors import is_batched
 
 RANK, NARROW = 4, "e4m3"
 _decode = renamed(
@@ -90,6 +91,8 @@ def flash_mla_with_kvcache_fp8(
             raise SpecError(f"{name} must be of one element, got {list(found.shape)}")
     if (dtype := view(k_cache, "k_cache").dtype) != NARROW:
         raise SpecError(f"k_cache must be of {NARROW}, got {dtype}")
+    if is_batched(k_cache):  # PyTorch cannot view such elements as bytes
+        raise SpecError("k_cache has no rule for torch.vmap: pass it with a batch of its own")
     stream = options.get("stream")
     with on_stream(stream, q):
         wide, rows = _as(q, "bfloat16", (descale_q, descale_k)), _bytes(k_cache)

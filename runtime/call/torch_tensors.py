@@ -94,6 +94,11 @@ def _parts() -> _Torch:
     )
 
 
+def is_batched(value: Any) -> bool:
+    """Whether `torch.vmap` has put a batch around a tensor of PyTorch."""
+    return is_tensor(value) and _parts().transforms.is_batchedtensor(value)
+
+
 def is_tensor(value: object) -> bool:
     """Whether a value is a tensor of PyTorch, of any subclass."""
     torch: Any = sys.modules.get("torch")
