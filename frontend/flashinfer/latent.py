@@ -21,6 +21,7 @@ from attn_mlir.runtime.call.tensors import view
 
 torch: Any = importlib.import_module("torch")
 
+COLUMNS = 512  # of a latent row, without those that are rotated
 BASES = {"base2": LOG2_E, "basee": 1.0}  # factors of natural logarithms
 ROW_RANK = 3  # of pools [pages, page, columns], and of queries [tokens, heads, columns]
 NARROW, WIDE = torch.float8_e4m3fn, torch.bfloat16

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from attn_mlir.errors import SpecError
-from attn_mlir.flashinfer.latent import LatentCall, checked_base
+from attn_mlir.flashinfer.latent import COLUMNS, LatentCall, checked_base
 from attn_mlir.flashinfer.options import number, tensor
 from attn_mlir.flashinfer.table import TRTLLM_LATENT, with_arguments
 from attn_mlir.flashinfer.trtllm import one_sink
@@ -16,7 +16,6 @@ from attn_mlir.runtime.call.tensors import shape_of
 
 torch: Any = importlib.import_module("torch")
 
-COLUMNS = 512  # of a latent row, without those that are rotated
 _NAMES = {
     "scale": "bmm1_scale", "k_pages": "kv_cache", "k": "kv_cache", "q": "query",
     "page_table": "block_tables", "seqused": "seq_lens", "indices": "block_tables",

@@ -9,7 +9,7 @@ from typing import Any
 from attn_mlir.element_types import NARROW
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.buffers import Buffers
-from attn_mlir.flashinfer.latent import BASES, LatentCall, one_array
+from attn_mlir.flashinfer.latent import BASES, COLUMNS, LatentCall, one_array
 from attn_mlir.flashinfer.options import (
     TORCH_DTYPES,
     indices,
@@ -29,7 +29,6 @@ torch: Any = importlib.import_module("torch")
 
 QUERIES, OFFSETS, ENTRIES, LENGTHS = "qo_indptr", "kv_indptr", "kv_indices", "kv_len_arr"
 LAST = "last_page_len"
-COLUMNS = 512  # of a latent row, without those that are rotated
 _NAMES = {"scale": "sm_scale", "k_pages": "kv_cache", "q": "query", "k": "kv_cache"}
 
 
