@@ -8,10 +8,17 @@ from typing import Any
 
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_with_kvcache
+from attn_mlir.naming import renamed
 from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.runtime.kernel import DeviceChoice
 
 torch: Any = importlib.import_module("torch")
+
+_attend = renamed(
+    flash_attn_with_kvcache, k_cache="key_buffer", v_cache="value_buffer", softmax_scale="scaling",
+    window_size="sliding_window_size", softcap="logit_cap", k_descale="k_scale",
+    v_descale="v_scale", cache_seqlens="seq_lens",
+)  # fmt: skip
 
 
 @dataclass
@@ -144,7 +151,7 @@ def attend(
                 f"{list(shape)}"
             )
         pools.append(buffer.unflatten(0, (-1, page_size)))
-    return flash_attn_with_kvcache(
+    return _attend(
         q,
         *pools,
         cache_seqlens=batch.cache_seqlens,

@@ -5,12 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.flash import flash_attn_varlen_func
-from attn_mlir.flash.serving import NARROW_CACHES
+from attn_mlir.flash.lengths import shape_of_rank
+from attn_mlir.flash.serving import CACHES, NARROW_CACHES
+from attn_mlir.naming import renamed
+from attn_mlir.runtime.call.scalars import as_float, integer
 from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.vllm.caches import ENCODER_TYPES, cache_scales, cache_views
+
+_NAMES = {
+    "q": "query", "out": "output", "cu_seqlens_q": "query_start_loc",
+    "max_seqlen_q": "max_query_len", "softmax_scale": "scale", "window_size": "sliding_window",
+    "softcap": "logits_soft_cap", "s_aux": "sinks",
+}  # fmt: skip
+_attend_cache = renamed(
+    flash_attn_varlen_func, **_NAMES, k="kv_cache", v="kv_cache", seqused_k="seq_lens",
+    k_descale="k_scale", v_descale="v_scale",
+)  # fmt: skip
+_attend_new = renamed(
+    flash_attn_varlen_func, **_NAMES, k="key", v="value", cu_seqlens_k="query_start_loc",
+    max_seqlen_k="max_query_len",
+)  # fmt: skip
 
 NOT_OFFERED = {
     "mm_req_doc_ranges": "images that see each other inside causal text",
@@ -63,6 +80,12 @@ class AttnMlirMetadata:
                 raise SpecError(f"{name} must be None: {meaning} are not offered")
         if not isinstance(common.causal, bool):
             raise SpecError("causal must be True or False: one mask serves all requests of a call")
+        for name in ("num_actual_tokens", "max_query_len", "max_seq_len"):
+            integer(name, getattr(common, name))
+        for name in ("query_start_loc", "seq_lens"):
+            shape_of_rank(name, getattr(common, name), 1)
+        if block_size:
+            shape_of_rank("block_table_tensor", common.block_table_tensor, 2)
         return cls(
             common.num_actual_tokens,
             common.query_start_loc,
@@ -147,7 +170,7 @@ def attend(
     count = metadata.num_actual_tokens
     keys, values = cache_views(kv_cache, shape_of(query, "query")[-1], kv_cache_dtype)
     k_descale, v_descale = cache_scales(kv_cache_dtype, k_scale, v_scale)
-    flash_attn_varlen_func(
+    _attend_cache(
         query[:count],
         keys,
         values,
@@ -184,7 +207,7 @@ def attend_without_cache(
       SpecError: an argument is wrong or has no kernel.
     """
     count, offsets = metadata.num_actual_tokens, metadata.query_start_loc
-    flash_attn_varlen_func(
+    _attend_new(
         *(x[:count] for x in (query, key, value)),
         cu_seqlens_q=offsets,
         cu_seqlens_k=offsets,
@@ -200,6 +223,7 @@ def check_layer(
     num_heads: int,
     num_kv_heads: int,
     head_size: int,
+    scores: Scores,
     attn_type: str,
     kv_cache_dtype: str,
 ) -> None:
@@ -208,12 +232,27 @@ def check_layer(
     Raises:
       SpecError: names what is not offered.
     """
+    integer("num_heads", num_heads, 1)
+    integer("num_kv_heads", num_kv_heads, 1)
     if num_heads % num_kv_heads:
         raise SpecError(f"num_kv_heads must divide num_heads {num_heads}, got {num_kv_heads}")
     if attn_type not in ("decoder", *ENCODER_TYPES):
         raise SpecError(f"attn_type must be decoder, encoder or encoder_only, got {attn_type}")
+    if kv_cache_dtype not in CACHES:
+        got = shown(kv_cache_dtype, 40)
+        raise SpecError(f"kv_cache_dtype must be {', '.join(CACHES)}, got {got}")
     if (reason := head_size_refusal(head_size, kv_cache_dtype)) is not None:
         raise SpecError(reason)
+    if scores.sliding_window is not None:
+        integer("sliding_window", scores.sliding_window, 1, also=" or None")
+    cap = 0.0 if scores.logits_soft_cap is None else as_float(scores.logits_soft_cap)
+    if cap is None or not cap >= 0:
+        got = shown(scores.logits_soft_cap, 40)
+        raise SpecError(f"logits_soft_cap must be 0 or more, or None, got {got}")
+    for name in ("alibi_slopes", "sinks"):
+        value = getattr(scores, name)
+        if value is not None and (found := list(shape_of(value, name))) != [num_heads]:
+            raise SpecError(f"{name} must be [{num_heads}], got {found}")
 
 
 def head_size_refusal(head_size: int, kv_cache_dtype: str | None) -> str | None:

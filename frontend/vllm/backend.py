@@ -6,7 +6,9 @@ import dataclasses
 import importlib
 from typing import Any, ClassVar
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.call.scalars import as_float
+from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.vllm import NAME
 from attn_mlir.vllm.attention import (
     AttnMlirMetadata,
@@ -165,18 +167,17 @@ class AttnMlirImpl(host.AttentionImpl):
         Raises:
           SpecError: names what is not offered.
         """
-        self.num_heads, self.head_size, self.scale = num_heads, head_size, float(scale)
+        if (factor := as_float(scale)) is None:
+            raise SpecError(f"scale must be a number, got {shown(scale, 40)}")
+        self.num_heads, self.head_size, self.scale = num_heads, head_size, factor
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        self.kv_cache_dtype, self.attn_type = (
-            kv_cache_dtype,
-            str(getattr(attn_type, "value", attn_type)),
-        )
+        self.kv_cache_dtype = kv_cache_dtype
+        self.attn_type = str(getattr(attn_type, "value", attn_type))
         self.kv_sharing_target_layer_name = kv_sharing_target_layer_name
-        check_layer(num_heads, self.num_kv_heads, head_size, self.attn_type, kv_cache_dtype)
-        if sinks is not None and tuple(sinks.shape) != (num_heads,):
-            raise SpecError(f"sinks must be [{num_heads}], got {list(sinks.shape)}")
         slopes = None if alibi_slopes is None else torch.tensor(alibi_slopes, dtype=torch.float32)
         self.scores = Scores(self.scale, sliding_window, logits_soft_cap, slopes, sinks)
+        sizes = num_heads, self.num_kv_heads, head_size
+        check_layer(*sizes, self.scores, self.attn_type, kv_cache_dtype)
 
     def process_weights_after_loading(self, act_dtype: Any) -> None:
         """Sinks, which are loaded by now, in f32."""
@@ -209,6 +210,7 @@ class AttnMlirImpl(host.AttentionImpl):
         }.items():
             if scale is not None:
                 raise SpecError(f"{name} must be None: O is not quantised")
+        shape_of(output, "output")
         if attn_metadata is None:
             return output.fill_(0)
         scores = self._scores_on(query)

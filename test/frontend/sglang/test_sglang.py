@@ -189,6 +189,19 @@ def test_what_is_refused(backend: Any) -> None:
         batches.attend(q, *made.token_to_kv_pool.buffers, ours.forward_metadata, 5, scaling=0.1)
 
 
+def test_errors_of_a_step_have_the_names_of_the_engine(backend: Any) -> None:
+    made = runner(1)
+    ours, forward = backend(made), step(made, "decode", (1, 1, 1))
+    ours.init_forward_metadata(forward)
+    q, keys = normal(3, HEADS, DIM), made.token_to_kv_pool.buffers[0]
+    for buffers, message in (
+        ((keys.half(), keys.half()), "key_buffer is f16, q is bf16"),
+        ((keys, keys.half()), "value_buffer is f16"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            batches.attend(q, *buffers, ours.forward_metadata, 1, scaling=0.1)
+
+
 def test_a_step_without_requests(backend: Any) -> None:
     ours = backend(runner(1))
     ours.init_forward_metadata(SimpleNamespace(forward_mode=double.Mode("idle")))

@@ -222,6 +222,10 @@ def test_metadata_are_views_of_what_a_graph_keeps(classes: Any) -> None:
         ({"mm_req_doc_ranges": {0: [(0, 3)]}}, "mm_req_doc_ranges must be None: images"),
         ({"rswa_prefix_lens": torch.zeros(4)}, "rswa_prefix_lens must be None"),
         ({"dcp_local_seq_lens": torch.zeros(4)}, "dcp_local_seq_lens must be None"),
+        ({"seq_lens": None}, "seq_lens must be a numpy array or have"),
+        ({"block_table_tensor": None}, "block_table_tensor must be a numpy array or have"),
+        ({"max_seq_len": None}, "max_seq_len must be an integer from 0"),
+        ({"num_actual_tokens": None}, "num_actual_tokens must be an integer from 0"),
     ],
 )
 def test_batches_that_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -254,6 +258,51 @@ def test_layers_that_are_refused(classes: Any) -> None:
         made.forward(layer(), *[None] * 6, output_scale=torch.ones(1))
     with pytest.raises(SpecError, match=r"kv_cache must be \[blocks, kv_heads, block, 128\] or"):
         caches.cache_views(torch.zeros(3, 2, 16, 64).half(), 64)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_heads": 0}, "num_heads must be an integer from 1"),
+        ({"num_kv_heads": 0}, "num_kv_heads must be an integer from 1"),
+        ({"scale": None}, "scale must be a number, got None"),
+        ({"alibi_slopes": [0.5]}, r"alibi_slopes must be \[4\], got \[1\]"),
+        ({"sliding_window": 0}, "sliding_window must be an integer from 1 to .* or None, got 0"),
+        ({"sliding_window": (3, 3)}, "sliding_window must be an integer"),
+        ({"logits_soft_cap": -1.0}, "logits_soft_cap must be 0 or more, or None, got -1.0"),
+        ({"kv_cache_dtype": "int8"}, "kv_cache_dtype must be auto, .*, got 'int8'"),
+    ],
+)
+def test_arguments_of_a_layer(changes: dict[str, Any], message: str, classes: Any) -> None:
+    usual = {"num_heads": 4, "head_size": 64, "scale": 0.1}
+    with pytest.raises(SpecError, match=message):
+        classes.AttnMlirImpl(**{**usual, **changes})
+
+
+def test_errors_of_a_step_have_the_names_of_the_engine(classes: Any) -> None:
+    common, kv_cache = batch(), pool("LBHNC", torch.bfloat16)
+    query = normal(10, HEADS, DIM)
+    usual = {
+        "query": query, "kv_cache": kv_cache, "output": torch.zeros_like(query),
+        "metadata": attention.AttnMlirMetadata.of(common, BLOCK), "scores": attention.Scores(0.1),
+    }  # fmt: skip
+    longs = replace(usual["metadata"], seq_lens=common.seq_lens.long())
+    narrow = {"kv_cache": pool("LBHNC", torch.float8_e4m3fn), "kv_cache_dtype": "fp8"}
+    for changes, message in (
+        ({"query": query.float()}, "query has dtype f32"),
+        ({"query": query.to("meta")}, "query is a torch.Tensor that is .* on meta"),
+        ({"query": torch.zeros(10, 4, 128).bfloat16()[..., ::2]}, "query has strides"),
+        ({"query": query[:4]}, "query_start_loc goes from 0 to 8: query has rows 0 to 4"),
+        ({"kv_cache": kv_cache.half()}, "kv_cache is f16, query is bf16"),
+        ({"output": usual["output"][:4]}, r"output must have shape \[8, 4, 64\]"),
+        ({"metadata": longs}, r"seq_lens must be \[batch\] of i32"),
+        (narrow, "k_scale must be an array of f32 for kv_cache_dtype fp8"),
+        ({**narrow, "k_scale": torch.ones(3), "v_scale": torch.ones(())}, "k_scale must be f32 of"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            attention.attend(**{**usual, **changes})
+    with pytest.raises(SpecError, match="output must be a numpy array or have"):
+        classes.AttnMlirImpl(4, 64, 0.1).forward(layer(), query, None, None, None, None, None)
 
 
 def test_what_the_backend_says_before_it_is_chosen(classes: Any) -> None:
