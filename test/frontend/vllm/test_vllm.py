@@ -198,6 +198,20 @@ def test_a_batch_through_the_classes(name: str, classes: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_keys_lie_where_the_engine_has_them(layout: str) -> None:
+    """In front of the values, columns or pools; each has its own scale."""
+    kv_cache = pool(layout, torch.bfloat16)
+    keys, values = caches.cache_views(kv_cache, DIM)
+    keys.fill_(1.0)
+    values.fill_(2.0)
+    first, second = kv_cache if layout == "stacked" else kv_cache.split(DIM, -1)
+    assert (first == 1.0).all() and (second == 2.0).all()
+    scales = caches.cache_scales("fp8", torch.tensor(3.0), torch.ones(KV_HEADS))
+    assert [scale.tolist() for scale in scales] == [[3.0], [1.0, 1.0]]
+    assert caches.cache_scales("auto", *scales) == (None, None)
+
+
 def test_metadata_are_views_of_what_a_graph_keeps(classes: Any) -> None:
     common = batch()
     builder = classes.AttnMlirMetadataBuilder(SimpleNamespace(block_size=BLOCK), ["0"], None, "cpu")
