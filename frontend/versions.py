@@ -1,4 +1,4 @@
-"""Which versions of a host package an adapter was written for, and what its plug-in does in others."""
+"""Versions of a host package that an adapter was written for, and plug-ins beside others."""
 
 from __future__ import annotations
 
