@@ -17,13 +17,16 @@ def faulty(name: str, size: int, *arguments: str, timeout: float = TIMEOUT) -> l
     return run(f"faults.{name}", size, *arguments, timeout=timeout)
 
 
-@pytest.mark.slow
+DIFFERENT_HEADS = (
+    "heads of q and k must be the same on all ranks: rank 0 has (4, 2), rank 1 has (2, 2)"
+)
+
+
+@pytest.mark.long
 def test_other_arguments_are_refused_by_all_ranks_and_the_group_lives_on() -> None:
     first, second = faulty("differ", 2, "heads")
-    want = "heads of q and k must be the same on all ranks: rank 0 has (4, 2), rank 1 has (2, 2)"
-    assert (
-        (first["error"], first["text"]) == (second["error"], second["text"]) == ("SpecError", want)
-    )
+    want = "SpecError", DIFFERENT_HEADS
+    assert (first["error"], first["text"]) == (second["error"], second["text"]) == want
     assert first["after"] == second["after"] == ""
 
 
@@ -55,10 +58,14 @@ def test_a_rank_that_refuses_tells_the_others(what: str, error: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_rank_is_named() -> None:
-    first, second, third = faulty("killed", 3, "ring")
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_other_arguments_are_refused_and_a_killed_rank_is_named(size: int) -> None:
+    first, second, *others = faulty("killed", size, "ring")
     assert second == {"ended": -9}
-    for found in (first, third):
+    for found in (first, *others):
+        before = found["before"]
+        assert (before["error"], before["text"]) == ("SpecError", DIFFERENT_HEADS)
+        assert before["after"] == ""
         assert found["error"] == "RankError" and "rank 1 ended" in found["text"]
         assert found["seconds"] < TIMEOUT
 
