@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +66,7 @@ class _GatherAlone(_Alone, Gather):
 def call_schemes(
     problem: Problem, shape: Sequence[int], size: int, *, sinks: Any = None, gradients: bool
 ) -> None:
-    """The calls of one rank alone, and of each rank with every scheme.
+    """The calls of each rank with every scheme.
 
     Args:
       shape: tokens of the whole sequence, heads, kv_heads and head size.
@@ -74,7 +74,6 @@ def call_schemes(
     length, heads, kv_heads, dim = shape
     runs = tuple(runs_of(length, size, rank, "zigzag") for rank in range(size))
     shards = Shards(length, runs, max(map(tokens_of, runs)))
-    attend_and_differentiate(problem, (length, heads, kv_heads, dim), 0, sinks, gradients)
     for rank in range(size):
         own = heads // size
         of_heads = (length, own, max(kv_heads // size, 1), dim)
@@ -89,16 +88,49 @@ def call_schemes(
                 torch.autograd.grad(o, (q, k, v), torch.empty_like(o))
 
 
+def attend_whole(
+    operands: Sequence[Any], starts: Sequence[int] | None, options: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """O and LSE of the whole problem on one rank, with which `check` compares the schemes.
+
+    Args:
+      operands: q, k and v [1, tokens, heads, head_dim].
+      starts: where documents begin, and the length; None without documents.
+      options: of `attention`.
+    """
+    if starts is None:
+        return am.attention(*operands, return_lse=True, **options)
+    offsets = torch.tensor(starts, dtype=torch.int32, device=operands[0].device)
+    lengths: dict[str, Any] = {f"cu_seqlens_{x}": offsets for x in "qk"}
+    lengths |= {f"max_seqlen_{x}": starts[-1] for x in "qk"}
+    o, lse = am.attention(*(x[0] for x in operands), return_lse=True, **options, **lengths)
+    return o[None], lse[None]
+
+
+def call_whole(
+    shape: Sequence[int],
+    starts: Sequence[int] | None,
+    options: Mapping[str, Any],
+    *,
+    gradients: bool,
+) -> None:
+    """The calls of one rank alone, of tensors of a shape as of `call_schemes`."""
+    given = _operands(shape, gradients)
+    o, _ = attend_whole(given, starts, options)
+    if gradients:
+        torch.autograd.grad(o, given, torch.empty_like(o))
+    if starts is None:  # as it is timed: without LSE
+        am.attention(*(x.detach() for x in given), **options)
+
+
 def attend_and_differentiate(
     problem: Problem, shape: Sequence[int], head: int, sinks: Any, gradients: bool
 ) -> None:
-    """Whole sequences, of some heads: with LSE and without."""
+    """The calls of Ulysses: whole sequences, of some heads."""
     q, k, v = _operands(shape, gradients)
     o, _ = attend_heads(problem, (q, k, v), sinks, head)
     if gradients:
         torch.autograd.grad(o, (q, k, v), torch.empty_like(o))
-    if not problem.positional and problem.starts is None:
-        am.attention(*(x.detach() for x in (q, k, v)), mask=problem.mask)
 
 
 def call_decode(batch: int, keys: int, heads: int, kv_heads: int, dim: int, size: int) -> None:

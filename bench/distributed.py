@@ -162,6 +162,7 @@ CHECKED_LENGTH, CHECKED_KV_HEADS = 4096, 8
 def check(ranks: Ranks) -> bool:
     """Every scheme beside the same call on one rank: O, LSE and the gradients."""
     from attn_mlir import distributed as ad
+    from attn_mlir.bench._distributed_kernels import attend_whole
 
     torch, right = ranks.torch, True
     for (name, kept), scheme in product(CHECKED.items(), SCHEMES):
@@ -172,20 +173,13 @@ def check(ranks: Ranks) -> bool:
         own = [ad.shard(x) for x in whole[:3]]
         do, rows = whole.pop(), ad.positions(length, device=ranks.device)
         extra = _functions(torch, ranks.device, options)
-        lengths: dict[str, Any] = {}
-        if ends is not None:
-            starts = torch.tensor([*ends, length], dtype=torch.int32, device=ranks.device)
-            lengths = {f"cu_seqlens_{x}": starts for x in "qk"}
-            lengths |= {f"max_seqlen_{x}": length for x in "qk"}
         for x in (*whole, *own):
             x.requires_grad_()
-        given = [x[0] if ends else x for x in whole]
-        o, lse = am.attention(*given, return_lse=True, **extra, **lengths)
-        o, lse = (o[None], lse[None]) if ends else (o, lse)
+        starts = None if ends is None else (*ends, length)
+        o, lse = attend_whole(whole, starts, extra)
         want = torch.autograd.grad(o, whole, do)
         call = getattr(ad, f"{scheme}_attention")
-        packed = None if ends is None else [*ends, length]
-        found, sums = call(*own, cu_seqlens=packed, return_lse=True, **extra)
+        found, sums = call(*own, cu_seqlens=starts, return_lse=True, **extra)
         gradients = torch.autograd.grad(found, own, do[:, rows])
         pairs = {"o": (found, o[:, rows]), "lse": (sums, lse[:, :, rows])}
         pairs |= dict(
@@ -325,21 +319,25 @@ def _line(ranks: Ranks, part: str, cell: Cell, times: dict[str, float]) -> dict[
 
 def write(folder: Path, cells: Sequence[Cell], size: int, target: str) -> None:
     """Compiles the kernels that a run on so many ranks calls."""
-    from attn_mlir.bench._distributed_kernels import call_decode, call_schemes
+    from attn_mlir.bench._distributed_kernels import call_decode, call_schemes, call_whole
     from attn_mlir.distributed.problem import Problem
 
     with recording(Collector(make_folder(folder))), launching_on(IdleDevice(target)):
         for cell in cells:
             shape = (cell.length, HEADS, cell.kv_heads, DIM)
+            mask = MASKS[cell.mask]()
             for gradients in (False, *[True] * (cell.length <= MOST_BACKWARD)):
-                call_schemes(Problem(MASKS[cell.mask]()), shape, size, gradients=gradients)
+                call_whole(shape, None, {"mask": mask}, gradients=gradients)
+                call_schemes(Problem(mask), shape, size, gradients=gradients)
         for kept in CHECKED.values():
             options = dict(kept)
             length, ends = options.pop("length", CHECKED_LENGTH), options.pop("cu_seqlens", None)
             given = _functions(importlib.import_module("torch"), "cpu", options)
-            sinks = given.pop("sinks", None)
-            problem = Problem(**given, starts=None if ends is None else (*ends, length))
             shape = (length, HEADS, CHECKED_KV_HEADS, DIM)
+            starts = None if ends is None else (*ends, length)
+            call_whole(shape, starts, given, gradients=True)
+            sinks = given.pop("sinks", None)
+            problem = Problem(**given, starts=starts)
             call_schemes(problem, shape, size, sinks=sinks, gradients=True)
         for batch, kv_heads in DECODE:
             call_decode(batch, CACHED // size, HEADS, kv_heads, DIM, size)
