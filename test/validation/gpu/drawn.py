@@ -6,10 +6,10 @@ checks are in one archive with theirs, so that few are drawn:
     python -m attn_mlir.validation.gpu.bundles build/draws.zip --only many_drawn
     python3 -m attn_mlir.validation.gpu.run build/draws.zip --only many_drawn
 
-runs 300, and `many_drawn_gradients` as many calls of `attention_backward`. `small_launches` are those that a checker of the machine's own can watch, which makes a
-launch take minutes where there are many threads:
+runs 300, and `many_drawn_gradients` as many calls of `attention_backward`. `small_launches` and `small_gradients` are
+those that a checker of the machine's own can watch, which makes a launch take minutes where there are many threads:
 
-    compute-sanitizer --tool racecheck python3 -m attn_mlir.validation.gpu.run ... --only small_launches
+    compute-sanitizer --tool racecheck python3 -m attn_mlir.validation.gpu.run ... --only small_
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from attn_mlir.validation.numerics.draws.problem import Problem
 
 FEW, MANY = 30, 300  # draws
+WATCHED = 12  # of the gradients, under a checker of the machine
 KERNELS = ("in registers", "for sm_90a")  # choices of the axis `kernel`, the first that fits
 
 STREAMED = {"kernel": "for sm_90a", "heads": "8/1", "keys": "300", "mask": "& causal"}
@@ -155,3 +156,10 @@ def small_launches(machine: Machine) -> None:
     """Each schedule with what its threads share: caches, parts, tables of work, 8 bits."""
     module("ml_dtypes")
     _judge(small())
+
+
+@check(targets=(HOPPER,), asks=lambda target: _ask_gradients(WATCHED, target))
+def small_gradients(machine: Machine) -> None:
+    """The first of the drawn calls of `attention_backward`, whose launches are small."""
+    module("ml_dtypes")
+    _judge_gradients(WATCHED, machine.target)
