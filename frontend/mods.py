@@ -424,7 +424,7 @@ class _Array(NamedTuple):
 
     def extents(self, array: object) -> Extents:
         """The extents that the array must have."""
-        shape = view(array, self.name).shape
+        shape = view(array, self.name, has_gradient=True).shape
         rank = len(shape)
         axes = _of_rank(self.axes, rank) if self.by_score else self.axes[-rank:]
         return Extents(self.name, shape, axes, or_one=self.by_score)
@@ -442,7 +442,7 @@ def _at(shape: Shape, *coordinates: Any) -> tuple[Any, ...]:
 
 
 def _check(name: str, value: Any, ranks: Sequence[int], dtypes: Sequence[str]) -> TensorView:
-    array = view(value, name)
+    array = view(value, name, has_gradient=True)  # which the call computes, or refuses
     if len(array.shape) not in ranks:
         allowed = " or ".join(map(str, ranks))
         raise SpecError(f"{name} must have {allowed} dimensions, got shape {list(array.shape)}")

@@ -285,7 +285,8 @@ def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> 
       SpecError: names an operand that requires a gradient, and says what there is no kernel for.
     """
     signature = Signature(len(operands), *options)
-    values = (*operands.values(), *options.values(), chosen_for_all())
+    in_order = torch.are_deterministic_algorithms_enabled()
+    values = (*operands.values(), *options.values(), in_order, chosen_for_all())
     with torch.no_grad():
         is_read = READER.add(signature, values)
     tensors = [signature.arrays[i] for i in signature.captured]
@@ -341,6 +342,7 @@ def _plan_gradients(
             raise refuse(no_kernel(name, "gradients are those of attention without it"))
     views |= {name: _dense(views["q"], x.shape, x.dtype) for name, x in (("o", o), ("lse", lse))}
     used = {name: x for name, x in options.items() if name in OF_BACKWARD and x is not None}
+    used.setdefault("deterministic", torch.are_deterministic_algorithms_enabled())
     plan = functools.partial(planner_of(attention_backward), **views, do=views["o"], **used)
     try:
         plan()

@@ -134,8 +134,11 @@ def extended(tensor: TensorView) -> Extended:
     return kind(**values)
 
 
-def described(tensor: Any, name: str) -> Described:
+def described(tensor: Any, name: str, *, has_gradient: bool = False) -> Described:
     """The view of a tensor of PyTorch, without its memory.
+
+    Args:
+      has_gradient: as of `check_tensor`.
 
     Raises:
       SpecError: it is no tensor, stands for something that no kernel computes with, or has a dtype
@@ -143,7 +146,8 @@ def described(tensor: Any, name: str) -> Described:
     """
     if not is_tensor(tensor):
         raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
-    check_tensor(tensor, name)
+    if not is_compiling():  # the operator that gets it checks it
+        check_tensor(tensor, name, has_gradient=has_gradient)
     dtype = _readable(str(tensor.dtype).removeprefix("torch."), name)
     shape = tuple(tensor.shape)
     return Described(
@@ -177,12 +181,13 @@ def dtype_bytes(dtype: str) -> int:
     return _BYTES[dtype]
 
 
-def view(value: object, name: str) -> TensorView:
+def view(value: object, name: str, *, has_gradient: bool = False) -> TensorView:
     """Look at an array of any library; a tensor of PyTorch that is traced is described.
 
     Args:
       value: numpy array, anything with `__dlpack__` or `__cuda_array_interface__`, or a view.
       name: of the argument, for messages.
+      has_gradient: as of `check_tensor`.
 
     Raises:
       SpecError: not an array, one that stands for something else than its memory holds, a dtype
@@ -193,7 +198,7 @@ def view(value: object, name: str) -> TensorView:
     if isinstance(value, np.ndarray):
         return _from_numpy(cast("np.ndarray[Any, Any]", value), name)
     if is_tensor(value):
-        return _from_torch(value, name)
+        return _from_torch(value, name, has_gradient)
     if _offers(value, "__dlpack__") and _offers(value, "__dlpack_device__"):
         return _from_dlpack(cast(SupportsDLPack, value), name)
     if _offers(value, "__cuda_array_interface__"):
@@ -381,12 +386,12 @@ def _negated(value: Any) -> bool:
     return is_tensor(value) and (value.is_neg() or value.is_conj())
 
 
-def _from_torch(tensor: Any, name: str) -> TensorView:
+def _from_torch(tensor: Any, name: str, has_gradient: bool) -> TensorView:
     """A view of a tensor of PyTorch, after it is known what it is."""
-    check_tensor(tensor, name)
-    if is_traced(tensor):
-        return described(tensor, name)
-    if tensor.requires_grad:  # and no gradient is being computed
+    if is_compiling() or is_traced(tensor):
+        return described(tensor, name, has_gradient=has_gradient)
+    check_tensor(tensor, name, has_gradient=has_gradient)
+    if tensor.requires_grad:  # and the caller sees to its gradient, or none is computed
         tensor = tensor.detach()
     _readable(str(tensor.dtype).removeprefix("torch."), name)
     if str(tensor.dtype) in _TORCH_BYTES:

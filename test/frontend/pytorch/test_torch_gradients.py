@@ -371,7 +371,9 @@ def refused(**options: Any) -> Callable[..., Any]:
 DISTANCES = torch.ones(16, requires_grad=True)
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "captured": (
-        refused(score_mod=lambda score, b, h, i, j: score + DISTANCES[i - j + 8]),
+        refused(
+            score_mod=lambda score, b, h, i, j: score + DISTANCES[i - j + 8], deterministic=True
+        ),
         "DISTANCES requires a gradient",
     ),
     "k_offset": (refused(k_offset=3), "q requires a gradient, .*: k_offset has no kernel"),
