@@ -1,12 +1,15 @@
 """Attention with modifiers and windows beside FlexAttention on one GPU, in TFLOP/s.
 
-    python bench/flex.py --write DIR [--target sm_90a]       where the compiler is
+    python bench/flex.py --write DIR [--target sm_90a]       where the compiler is; needs torch
     ATTN_MLIR_BUNDLES=DIR python bench/flex.py               where the GPU is; needs torch
+    ... --gradients                                          the backward pass alone, in both places
 
-4 sequences of 4096 tokens, 16 heads of 128 columns, bf16, normal values. Both run in turns from CUDA
-graphs, FlexAttention compiled by torch and with a block mask; the products of the pairs that the mask
-shows count. What ours gives is compared with what FlexAttention gives. Exit code: 0 when all
-agree, 1 when one row does not.
+4 sequences of 4096 tokens, 16 heads of 128 columns, bf16, normal values. Both run in turns, the forward
+pass from CUDA graphs, FlexAttention compiled by torch and with a block mask; the products of the pairs
+that the mask shows count: two of the forward pass, five of the backward pass, whatever a kernel computes.
+What ours gives is compared with what FlexAttention gives; the learned table, whose gradient is wanted too,
+FlexAttention does not compile, and ours is compared with our row without a modifier. Exit code: 0
+when all agree, 1 when one row does not.
 """
 
 from __future__ import annotations
@@ -14,16 +17,21 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.bench._graphs import recorded, replayed
+from attn_mlir.bench._stats import Spread
 from attn_mlir.bench.attention import clock
+from attn_mlir.bench.backward import timed
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder
@@ -34,6 +42,9 @@ BATCH, LENGTH, HEADS, HEAD_DIM = 4, 4096, 16, 128
 CAP, WINDOW = 30.0, 1024  # of the softcap; keys that a query sees in the window, itself among them
 TOLERANCE = 2.0**-5  # of O: two steps of bf16 for values of 2 to 4, as both round theirs
 CALLS = 4  # in a graph
+OURS, PEER = "ours", "FlexAttention"
+REACH = 64  # greatest distance that the learned table tells apart
+GRADIENT_TOLERANCE = 2.0**-5  # of the largest: both have weights of bf16, of unlike roundings
 
 
 @dataclass(frozen=True)
@@ -44,12 +55,14 @@ class Row:
       name: in the table.
       mask: in closed form.
       capped, biased: whether scores are capped, or have ALiBi's distances.
+      learned: whether distances are looked up in a table that is learned.
     """
 
     name: str
     mask: am.Mask
     capped: bool = False
     biased: bool = False
+    learned: bool = False
 
     @property
     def flops(self) -> float:
@@ -59,10 +72,21 @@ class Row:
         pairs = seen.get(str(self.mask), sum(min(r + 1, WINDOW) for r in rows))
         return 4.0 * BATCH * HEADS * HEAD_DIM * pairs
 
-    def ours(self, slopes: Any, q: Any, k: Any, v: Any) -> Any:
-        """O [batch, length, heads, columns] of operands that lie so; `slopes` [heads]."""
-        mod = mods.softcap(CAP) if self.capped else mods.alibi(slopes) if self.biased else None
+    def ours(self, read: Any, q: Any, k: Any, v: Any) -> Any:
+        """O [batch, length, heads, columns] of operands that lie so.
+
+        Args:
+          read: the slopes [heads], or the learned table [heads, 2 REACH + 1].
+        """
+        mod = mods.softcap(CAP) if self.capped else mods.alibi(read) if self.biased else None
+        if self.learned:
+            mod = mods.relative_bias(read)
         return am.attention(q, k, v, mask=self.mask, score_mod=mod)
+
+    def read(self) -> Any:
+        """What `ours` reads, of numpy."""
+        learned = np.zeros((HEADS, 2 * REACH + 1), np.float32)
+        return learned if self.learned else mods.alibi_slopes(HEADS)
 
     def flex(self, slopes: Any) -> Callable[..., Any]:
         """The same by FlexAttention, compiled."""
@@ -104,54 +128,106 @@ ROWS = (
 )
 
 
+LEARNED = Row("learned table", am.full(), learned=True)
+
+
 def measured(row: Row, seconds: float, rounds: int) -> bool:
-    """Measures and prints one row; whether both agree."""
+    """Measures and prints one row of the forward pass; whether both agree."""
     torch: Any = importlib.import_module("torch")
-    torch.manual_seed(0)
-    shape = (BATCH, LENGTH, HEADS, HEAD_DIM)
-    operands = [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
-    slopes = torch.from_numpy(mods.alibi_slopes(HEADS)).cuda()
-    calls = {"ours": functools.partial(row.ours, slopes), "FlexAttention": row.flex(slopes)}
+    operands, slopes = _operands(torch), torch.from_numpy(row.read()).cuda()
+    calls = {OURS: functools.partial(row.ours, slopes), PEER: row.flex(slopes)}
     o, other = (call(*operands).float() for call in calls.values())
     worst = (o - other).abs().max().item() / TOLERANCE
     graphs = {name: recorded(call, [operands] * CALLS) for name, call in calls.items()}
     found = replayed(graphs, CALLS, rounds, seconds=seconds)
     print(f"{row.name}: {clock()}, error {worst:.2f} of what is allowed")
-    for name, spread in found.items():
-        ratio = found["FlexAttention"].median / spread.median
-        rate = row.flops / spread.median * 1e-12
-        print(
-            f"  {rate:6.1f} TFLOP/s {ratio:6.3f} of FlexAttention  {name:14s} {spread.text('us', 1, 1e6)}"
-        )
-    sys.stdout.flush()
+    _show(found, row.flops, found[PEER], PEER)
     return worst <= 1
 
 
-def write(folder: Path, targets: Sequence[str]) -> None:
-    """Compiles what the benchmark asks for."""
-    import ml_dtypes
-    import numpy as np
+def measured_gradients(row: Row, seconds: float, rounds: int) -> bool:
+    """Measures and prints one row of the backward pass; whether both agree."""
+    torch: Any = importlib.import_module("torch")
+    *operands, do = _operands(torch, 4)
+    leaves = [x.requires_grad_() for x in operands]
+    read = torch.from_numpy(row.read()).cuda()
+    peer = ROWS[0].ours if row.learned else lambda _, *given: row.flex(read)(*given)
+    wanted = {OURS: leaves, PEER: leaves}
+    if row.learned:
+        wanted[OURS] = [*leaves, read.requires_grad_()]
+    calls = {
+        name: _gradients(torch, functools.partial(attend, read), wanted[name], do)
+        for (name, attend) in ((OURS, row.ours), (PEER, peer))
+    }
+    pairs = [] if row.learned else zip(calls[OURS](), calls[PEER](), strict=True)
+    errors = [((x.float() - y.float()).abs().max() / y.abs().max()).item() for x, y in pairs]
+    worst = max(errors, default=0.0) / GRADIENT_TOLERANCE
+    found = timed(torch, calls, rounds, seconds)
+    print(f"{row.name}: {clock()}, error {worst:.2f} of what is allowed")
+    _show(found, 2.5 * row.flops, found[PEER], "ours without a modifier" if row.learned else PEER)
+    return worst <= 1
 
+
+def _operands(torch: Any, count: int = 3) -> list[Any]:
+    """Tensors of normal values, [batch, length, heads, columns]."""
+    torch.manual_seed(0)
+    shape = (BATCH, LENGTH, HEADS, HEAD_DIM)
+    return [torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(count)]
+
+
+def _gradients(
+    torch: Any, attend: Callable[..., Any], leaves: list[Any], do: Any
+) -> Callable[[], Any]:
+    """The backward pass of a forward pass that is made here; the first three leaves are q, k, v."""
+    return functools.partial(
+        torch.autograd.grad, attend(*leaves[:3]), leaves, do, retain_graph=True
+    )
+
+
+def _show(found: Mapping[str, Spread], flops: float, base: Spread, of: str) -> None:
+    """A line per library: its rate, and the ratio to that of a base."""
+    for name, spread in found.items():
+        ratio, rate = base.median / spread.median, flops / spread.median * 1e-12
+        said = of if name == PEER else name
+        print(f"  {rate:6.1f} TFLOP/s {ratio:6.3f} of {of}  {said:24s} {spread.text('us', 1, 1e6)}")
+    sys.stdout.flush()
+
+
+def write(folder: Path, targets: Sequence[str], *, gradients: bool) -> None:
+    """Compiles what the benchmark asks for."""
+    torch: Any = importlib.import_module("torch")
     keep = Collector(make_folder(folder))
     shape = (BATCH, LENGTH, HEADS, HEAD_DIM)
-    q, k, v = (np.zeros(shape, ml_dtypes.bfloat16) for _ in range(3))
-    for row in ROWS:
-        for target in targets:
-            with recording(keep), launching_on(IdleDevice(target)):
-                row.ours(mods.alibi_slopes(HEADS), q, k, v)
+    q, k, v, do = (torch.zeros(shape, dtype=torch.bfloat16) for _ in range(4))
+    for row, target in itertools.product((*ROWS, LEARNED) if gradients else ROWS, targets):
+        read = torch.from_numpy(row.read())
+        with recording(keep), launching_on(IdleDevice(target)):
+            if not gradients:
+                row.ours(read, q, k, v)
+                continue
+            leaves = [x.requires_grad_() for x in (q, k, v, *([read] if row.learned else []))]
+            _gradients(torch, functools.partial(row.ours, read), leaves, do)()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Attention beside FlexAttention.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--gradients", action="store_true", help="the backward pass, not the forward"
+    )
     parser.add_argument("--write", type=Path, metavar="DIR", help="compile what a run needs to DIR")
     parser.add_argument("--target", action="append", help="chip to compile for (default: sm_90a)")
     parser.add_argument("--seconds", type=float, default=0.5, help="that a reading lasts")
     parser.add_argument("--rounds", type=int, default=3, help="readings that count")
     given = parser.parse_args()
     if given.write is not None:
-        write(given.write, given.target or ["sm_90a"])
+        write(given.write, given.target or ["sm_90a"], gradients=given.gradients)
         return 0
-    agree = [measured(row, given.seconds, given.rounds) for row in ROWS]
+    rows, measure = (ROWS, measured)
+    if given.gradients:
+        rows, measure = ((*ROWS, LEARNED), measured_gradients)
+    agree = [measure(row, given.seconds, given.rounds) for row in rows]
     return int(not all(agree))
 
 
