@@ -258,7 +258,7 @@ def wgmma(
     op: Wgmma,
     a: int | Registers,
     b: int,
-    d: Registers,
+    d: Registers | None,
     scale_d: bool,
     *,
     numeric: str = "float32",
@@ -270,7 +270,7 @@ def wgmma(
       a: shared-memory descriptor (sm_90 form), or registers uint32[4, 4, 32] (warp, register,
         lane).
       b: descriptor. d: accumulator in, same shape as the result.
-      scale_d: False ignores `d`.
+      scale_d: False ignores `d`, which may be None then.
     """
     check_wgmma(op, not isinstance(a, int))
     bits = _element_bits(op.a_format)
@@ -301,7 +301,7 @@ def wgmma(
     )
     if op.negate_a != op.negate_b:
         left = -left
-    if scale_d:
+    if scale_d and d is not None:
         c = _read_accumulator(d, op.d_format).reshape(WGMMA_ROWS, op.n)
     else:
         c = np.zeros((WGMMA_ROWS, op.n), np.uint32)

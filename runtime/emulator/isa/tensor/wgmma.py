@@ -30,8 +30,9 @@ class _Operation:
     """One wgmma.mma_async of a warpgroup.
 
     Attributes:
-      parts: by warp in the group: (A registers or None, accumulator sources), until executed. A
-        source is an array or the register of an earlier operation.
+      parts: by warp in the group: (A registers or None, accumulator sources), until executed. The
+        sources are the operation that makes all of them, or a list in which each one is an array or
+        the register of an earlier operation.
       results: uint32[4, registers, 32] when done.
     """
 
@@ -39,9 +40,7 @@ class _Operation:
     a: int
     b: int
     scale_d: bool
-    parts: dict[int, tuple[Any, list[Any]]] = field(
-        default_factory=dict[int, tuple[Any, list[Any]]]
-    )
+    parts: dict[int, tuple[Any, Any]] = field(default_factory=dict[int, tuple[Any, Any]])
     results: Any = None
 
 
@@ -51,6 +50,19 @@ class _Earlier:
 
     operation: _Operation
     register: int
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Operations of one warp that accumulate in the same registers one after the other.
+
+    Attributes:
+      newest: the number of the last of them.
+      targets: what `wgmma_issue` calls so.
+    """
+
+    newest: int
+    targets: tuple[tuple[int, Any], ...]
 
 
 @dataclass(slots=True)
@@ -75,15 +87,17 @@ class WarpState:
 
     Attributes:
       issued: operations so far. closed: value of `issued` at each commit, oldest first.
-      pending: register index -> (operation, its register, dtype kept or None).
+      pending: register index -> (chain, its register, dtype kept or None).
+      chain: the last one, while all its registers are pending on it.
       sources: (operation, register index, its value, line) of the registers of A under way.
     """
 
     issued: int = 0
     closed: list[int] = field(default_factory=list[int])
-    pending: dict[int, tuple[int, int, Any]] = field(
-        default_factory=dict[int, tuple[int, int, Any]]
+    pending: dict[int, tuple[_Chain, int, Any]] = field(
+        default_factory=dict[int, tuple[_Chain, int, Any]]
     )
+    chain: _Chain | None = None
     sources: list[tuple[int, int, Any, int]] = field(
         default_factory=list[tuple[int, int, Any, int]]
     )
@@ -139,18 +153,12 @@ def wgmma_issue(
     registers = s.warp.registers
     line = s.segment.line
     state.sources += [(number, index, registers[index], line) for index in inputs]
-    sources: list[Any] = []
-    for position, (index, dtype) in enumerate(targets):
-        before = state.pending.get(index)
-        if before is not None:
-            if registers[index] is not None:
-                _report_changes(s, state, before[0] + 1)
-            sources.append(_Earlier(group.operations[before[0]], before[1]))
-        else:
-            value = registers[index]
-            sources.append(value if dtype is None else value.view(np.uint32))
-        registers[index] = None
-        state.pending[index] = (number, position, dtype)
+    chain = state.chain
+    if chain is not None and chain.targets == targets and _are_empty(registers, targets):
+        sources: Any = group.operations[chain.newest]
+        chain.newest = number
+    else:
+        sources = _begin_chain(s, group, state, _Chain(number, targets))
     rank = s.warp.index % GROUP_WARPS
     operation.parts[rank] = (np.array(a_registers) if a_registers else None, sources)
     key = _key(s)
@@ -168,16 +176,54 @@ def wgmma_issue(
     s.launch.scheduler.post(key, run, number, s, engine="tensor")
 
 
+def _are_empty(registers: list[Any], targets: tuple[tuple[int, Any], ...]) -> bool:
+    """Whether nothing has written to the accumulators since they were issued."""
+    return all(registers[index] is None for index, _ in targets)
+
+
+def _begin_chain(s: WarpContext, group: Warpgroup, state: WarpState, chain: _Chain) -> list[Any]:
+    """The sources of an operation whose accumulators are not exactly those of the one before."""
+    registers = s.warp.registers
+    sources: list[Any] = []
+    for position, (index, dtype) in enumerate(chain.targets):
+        before = state.pending.get(index)
+        if before is not None:
+            newest = before[0].newest
+            if registers[index] is not None:
+                _report_changes(s, state, newest + 1)
+            sources.append(_Earlier(group.operations[newest], before[1]))
+        else:
+            value = registers[index]
+            sources.append(value if dtype is None else value.view(np.uint32))
+        registers[index] = None
+        state.pending[index] = (chain, position, dtype)
+    state.chain = chain
+    return sources
+
+
+def _accumulators(operation: _Operation) -> Any:
+    """uint32[4, registers, 32] before the product."""
+    parts = [operation.parts[rank][1] for rank in range(GROUP_WARPS)]
+    if isinstance(parts[0], _Operation) and all(part is parts[0] for part in parts):
+        return parts[0].results
+    return np.stack([_of_warp(part, rank) for rank, part in enumerate(parts)])
+
+
+def _of_warp(part: Any, rank: int) -> Any:
+    """uint32[registers, 32] of a warp before the product."""
+    if isinstance(part, _Operation):
+        return part.results[rank]
+    return np.array(
+        [
+            source.operation.results[rank, source.register]
+            if isinstance(source, _Earlier)
+            else source
+            for source in part
+        ]
+    )
+
+
 def _execute(s: WarpContext, operation: _Operation) -> None:
-    accumulators: list[Any] = []
-    for rank in range(GROUP_WARPS):
-        rows: list[Any] = []
-        for source in operation.parts[rank][1]:
-            if isinstance(source, _Earlier):
-                rows.append(source.operation.results[rank, source.register])
-            else:
-                rows.append(source)
-        accumulators.append(np.array(rows))
     a: Any = operation.a
     if operation.parts[0][0] is not None:
         a = np.stack([operation.parts[rank][0] for rank in range(GROUP_WARPS)])
@@ -186,7 +232,7 @@ def _execute(s: WarpContext, operation: _Operation) -> None:
         operation.op,
         a,
         operation.b,
-        np.stack(accumulators),
+        _accumulators(operation) if operation.scale_d else None,
         operation.scale_d,
         numeric=s.launch.tensor_core.numeric,
     )
@@ -210,7 +256,9 @@ def _report_changes(s: WarpContext, state: WarpState, bound: int) -> None:
     ]
     state.sources = [source for source in state.sources if source[0] >= bound]
     changed += [
-        (i, 0) for i, (n, _, _) in state.pending.items() if n < bound and registers[i] is not None
+        (i, 0)
+        for i, (chain, _, _) in state.pending.items()
+        if chain.newest < bound and registers[i] is not None
     ]
     if changed and s.launch.inspector is not None:
         names = [s.launch.program.kernel.registers[index].name for index, _ in changed]
@@ -231,11 +279,13 @@ def wgmma_wait(s: WarpContext, newest: int) -> bool:
         return False
     registers = s.warp.registers
     _report_changes(s, state, bound)
-    for index, (number, position, dtype) in list(state.pending.items()):
-        if number < bound:
-            row = operations[number].results[s.warp.index % GROUP_WARPS, position]
+    for index, (chain, position, dtype) in list(state.pending.items()):
+        if chain.newest < bound:
+            row = operations[chain.newest].results[s.warp.index % GROUP_WARPS, position]
             registers[index] = row if dtype is None else row.view(dtype)
             del state.pending[index]
+    if state.chain is not None and state.chain.newest < bound:
+        state.chain = None
     state.closed = state.closed[len(older) :]
     group.forget(s.warp.index % GROUP_WARPS, bound)
     if s.launch.inspector is not None:
