@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 import attn_mlir as am
 from attn_mlir.compiling.backward.gradients import DeltaSpec
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
-from attn_mlir.lowering.compile import compile_request
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics import gradients as cases
@@ -98,7 +97,7 @@ def test_the_keys_of_one_shard() -> None:
 def test_delta(rows: int, columns: int, dtype: str, with_dlse: bool, target: str) -> None:
     """In f32, and 0 for a row that sees no key, whatever the gradient of its LSE is."""
     spec = DeltaSpec(heads=3, v_head_dim=columns, dtype=dtype, dlse="f32" if with_dlse else None)
-    kernel = am.load(compile_request(spec, target=target))
+    kernel = am.load(am.compile(spec, target=target))
     random = np.random.default_rng(columns)
     o, do = (random.standard_normal((2, rows, 3, columns)).astype(NUMPY[dtype]) for _ in range(2))
     lse, dlse = (random.standard_normal((2, 3, rows)).astype(np.float32) for _ in range(2))

@@ -11,7 +11,6 @@ import pytest
 import attn_mlir as am
 from attn_mlir.compiling.backward.row_sums import SumPartsSpec, SumRowsSpec
 from attn_mlir.dialect.attn.lengths import DENSE, Lengths
-from attn_mlir.lowering.compile import compile_request
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics import gradients as cases
 from attn_mlir.validation.numerics.gradients import NUMPY, called, draw, gradients
@@ -81,7 +80,7 @@ def test_sums() -> None:
     rows = np.random.default_rng(0).standard_normal((2, 600, 3, 1), np.float32)
     sums = np.full((2, 3), np.nan, np.float32)
     device = EmulatorDevice("adversarial", 1, multiprocessors=2, check="all")
-    kernel = am.load(compile_request(SumRowsSpec(heads=3)))
+    kernel = am.load(am.compile(SumRowsSpec(heads=3)))
     kernel.launch({"rows": rows, "sums": sums}, device=device)
     assert np.abs(sums - rows[..., 0].astype(np.float64).sum(1)).max() < 1e-4
 
@@ -94,7 +93,7 @@ def test_sums_of_parts(shape: tuple[int, int], dtype: str) -> None:
     kind = {"f32": np.float32, **cases.NUMPY}[dtype]
     sums = np.full(shape[1], np.nan, kind)
     device = EmulatorDevice("adversarial", 1, multiprocessors=2, check="all")
-    kernel = am.load(compile_request(SumPartsSpec(dtype=dtype)))
+    kernel = am.load(am.compile(SumPartsSpec(dtype=dtype)))
     kernel.launch({"parts": parts, "sums": sums}, device=device)
     true = parts.astype(np.float64).sum(0)
     unit = {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}[dtype]

@@ -63,9 +63,7 @@ def gradients(
 @cache
 def kernel(request: GradientsRequest, target: str = TARGET) -> am.Kernel:
     """The compiled kernel of a request."""
-    from attn_mlir.lowering.compile import compile_request  # not where there is no compiler
-
-    return am.load(compile_request(request, target=target))
+    return am.load(am.compile(request, target=target))
 
 
 @dataclass(frozen=True)
