@@ -62,11 +62,19 @@ def machine_code() -> Generator[None]:
 
 
 def is_long(item: pytest.Item) -> bool:
-    """Whether a test or its parameters are marked `long`, or these have an id that a mark names by a pattern."""
-    return any(
-        not mark.args or any(names(pattern, item) for pattern in mark.args)
-        for mark in item.iter_markers("long")
-    )
+    """Whether a test or its parameters are marked `long`.
+
+    `long("a", "b-*")` speaks of parameters whose id one of the patterns names, and
+    `long(but=("a", "b-*"))` of all others.
+    """
+    return any(marks(mark, item) for mark in item.iter_markers("long"))
+
+
+def marks(mark: pytest.Mark, item: pytest.Item) -> bool:
+    """Whether this mark `long` speaks of a test's parameters."""
+    if "but" in mark.kwargs:
+        return not any(names(pattern, item) for pattern in mark.kwargs["but"])
+    return not mark.args or any(names(pattern, item) for pattern in mark.args)
 
 
 def names(pattern: str, item: pytest.Item) -> bool:
@@ -84,7 +92,7 @@ def check_patterns(items: list[pytest.Item]) -> None:
     marked: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
         for mark in item.iter_markers("long"):
-            for pattern in mark.args:
+            for pattern in (*mark.args, *mark.kwargs.get("but", ())):
                 marked.setdefault((item.nodeid.partition("[")[0], pattern), []).append(item)
     for (function, pattern), cases in marked.items():
         if not any(names(pattern, case) for case in cases):

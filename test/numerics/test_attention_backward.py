@@ -36,6 +36,16 @@ judge = partial(cases.judge, by=called)
     ],
     ids=["causal", "window", "prefix", "ragged", "ragged keys", "used"],
 )  # fmt: skip
+@pytest.mark.long(
+    but=(
+        "causal-sm_90a",
+        "window-sm_100a",
+        "prefix-sm_90a",
+        "ragged-sm_100a",
+        "ragged keys-sm_90a",
+        "used-sm_100a",
+    )
+)
 def test_gradients(
     heads: tuple[int, int, int, int],
     sizes: list[tuple[int, int]],
@@ -52,6 +62,7 @@ def test_gradients(
 
 
 @everywhere
+@pytest.mark.long("sm_90a")  # as of tests of the fused kernel
 def test_after_our_own_attention(target: str) -> None:
     """O and LSE of a kernel in place of those of the formula."""
     request = gradients(4, 2, 64, 64, am.causal())

@@ -80,7 +80,7 @@ def check(names: Any, arrays: dict[str, Any], found: Any, parts: Any) -> None:
 
 @pytest.mark.parametrize("target", cases.TARGETS)
 @pytest.mark.parametrize("lengths", [DENSE, RAGGED, USED], ids=["dense", "ragged", "used"])
-@pytest.mark.long("ragged*")
+@pytest.mark.long(but=("dense-sm_90a", "used-sm_100a"))
 def test_factors(lengths: Lengths, target: str) -> None:
     """Of f32, f16 and bf16, with a gradient of the LSE; with sinks as well."""
     program, arrays = trace(modified)
@@ -121,7 +121,7 @@ def gathered(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 @pytest.mark.parametrize("target", cases.TARGETS)
 @pytest.mark.parametrize("lengths", [DENSE, RAGGED, USED], ids=["dense", "ragged", "used"])
 @pytest.mark.parametrize("kv_heads", [1, HEADS])
-@pytest.mark.long("*ragged*", "2-*")
+@pytest.mark.long(but=("1-dense-sm_100a", "1-used-sm_90a"))
 def test_positions(kv_heads: int, lengths: Lengths, target: str) -> None:
     """The same bits in any order of warps."""
     program, arrays = trace(positioned)

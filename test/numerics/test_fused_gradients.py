@@ -54,6 +54,7 @@ def _device(seed: int | None) -> EmulatorDevice:
     "*-2",
     "some queries see no key-1",
     "a group of its own multiplies-None",
+    "lengths-None",
 )
 def test_the_gradients_of_separate_kernels(name: str, seed: int | None) -> None:
     """dk and dv bit by bit; dq has the same products in f32, added in another order.

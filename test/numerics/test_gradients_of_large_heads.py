@@ -38,7 +38,9 @@ everywhere = pytest.mark.parametrize("target", cases.TARGETS)
     ],
     ids=["192-128", "256-128", "window", "192", "prefix", "ragged", "used"],
 )  # fmt: skip
-@pytest.mark.long("window-*", "prefix-*", "used-*")
+@pytest.mark.long(
+    but=("192-128-sm_90a", "256-128-sm_100a", "192-sm_90a", "192-sm_100a", "ragged-sm_90a")
+)
 def test_operands(
     heads: tuple[int, int, int, int],
     sizes: list[tuple[int, int]],
@@ -83,7 +85,7 @@ MODS: dict[str, tuple[ScoreMod | None, MaskMod | None]] = {
 @everywhere
 @pytest.mark.parametrize("name", MODS)
 @pytest.mark.parametrize("sizes", [(192, 128), (192, 192)], ids=str)
-@pytest.mark.long("*keep*", "*kinks*")
+@pytest.mark.long(but=("(192, 128)-softcap-sm_100a", "(192, 192)-softcap-sm_90a"))
 def test_modifiers(name: str, sizes: tuple[int, int], target: str) -> None:
     mods = recorded(*MODS[name])
     request, scale = gradients(2, 1, *sizes, am.causal(), mods=mods), sizes[0] ** -0.5
@@ -94,7 +96,7 @@ def test_modifiers(name: str, sizes: tuple[int, int], target: str) -> None:
 
 @everywhere
 @pytest.mark.parametrize("sizes", [(192, 128), (192, 192)], ids=str)
-@pytest.mark.long("*192, 128*")
+@pytest.mark.long(but=("(192, 192)-sm_90a",))
 def test_sinks(sizes: tuple[int, int], target: str) -> None:
     """With a gradient of the LSE, so that rows have weights, which both groups need."""
     request, scale = gradients(2, 1, *sizes, am.causal()), sizes[0] ** -0.5
@@ -112,7 +114,7 @@ def windows(b: Any, h: Any, q: Any, k: Any) -> Any:
 
 @everywhere
 @pytest.mark.parametrize("sizes", [(192, 128), (192, 192)], ids=str)
-@pytest.mark.long("*192, 128*")
+@pytest.mark.long(but=("(192, 192)-sm_100a",))
 def test_block_masks(sizes: tuple[int, int], target: str) -> None:
     """Lists of blocks of 128, which tiles are smaller than."""
     mods, scale = recorded(None, windows), sizes[0] ** -0.5

@@ -38,7 +38,7 @@ def logits(heads: int, about: float, dtype: str = "f32") -> Any:
     ],
     ids=["lse", "weights", "all taken", "none taken", "ragged"],
 )
-@pytest.mark.long("all taken-*", "none taken-*")
+@pytest.mark.long(but=("weights-sm_90a", "lse-sm_100a", "ragged-sm_100a"))
 def test_operands(
     sizes: list[tuple[int, int]], lengths: Lengths, about: float, with_dlse: bool, target: str
 ) -> None:
@@ -54,6 +54,7 @@ def test_operands(
 @pytest.mark.parametrize(
     ("dtype", "lengths"), [("f32", DENSE), ("bf16", RAGGED), ("f16", USED)], ids=str
 )
+@pytest.mark.long(but=("f32-*-sm_100a", "bf16-*-sm_90a", "f16-*-sm_100a"))
 def test_sinks(dtype: str, lengths: Lengths, target: str) -> None:
     """In their own dtype; what is behind the rows of sequences does not count."""
     request, sinks = gradients(3, 1, 64, 64, am.causal(), lengths=lengths), logits(3, 1.0, dtype)
