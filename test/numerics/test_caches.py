@@ -168,6 +168,8 @@ def fair(name: str) -> list[bytes]:
     "without the new keys",  # trees are behind such a cache
     "modified, with sinks",  # are streamed below, and trees are masked
     "padded, selected, without the new keys",
+    "pages of a tile",
+    "claimed work tiles",
 )
 def test_caches(name: str) -> None:
     fair(name)
@@ -209,6 +211,7 @@ def test_under_adversarial_schedules(name: str, seed: int) -> None:
 @pytest.mark.long(
     "tables of their own-*", "without the new keys-*", "one pool-*", "many queries-sm_90a",
     "modified, with sinks-sm_100a", "no power of two-sm_90a", "heads first-sm_100a",
+    "a position-sm_90a", "parts of the keys-sm_100a", "compressed rows-sm_90a",
 )  # fmt: skip
 def test_pages_that_threads_copy(name: str, target: str) -> None:
     """Of any size that no box of the copy engine goes with; late and out of order."""
@@ -228,7 +231,7 @@ def test_pages_give_the_bits_of_dense_tensors(head_dim: int) -> None:
 
 
 @pytest.mark.parametrize("page", [1, 16, 64])
-@pytest.mark.long("64")
+@pytest.mark.long("64", "1")
 def test_streamed_boxes_give_the_bits_of_dense_tensors(page: int) -> None:
     """Rows of two lines, of which each page is a box of its own in the slot."""
     of = {"head_dims": (128, 128), "device": {"target": "sm_90a", "schedule": "adversarial"}}

@@ -37,11 +37,13 @@ ONE_QUERY = 16384  # entries from which on a case has one query
 
 
 @pytest.mark.parametrize("group", SPARSE)
+@pytest.mark.long("regular", "queries without an entry", "blocks without an entry")
 def test_sparse(group: str) -> None:
     assert not (wrong := sparse_sweep.run(SPARSE[group])), wrong
 
 
 @pytest.mark.parametrize("group", DECODE)
+@pytest.mark.long("lengths of sequences", "no entry counts", "sequences of length 0")
 def test_decode(group: str) -> None:
     assert not (wrong := decode_sweep.run(DECODE[group])), wrong
 

@@ -117,6 +117,7 @@ def tiles_in_range(mask: am.Mask, sq: int, sk: int, positions: int) -> int:
     *(f"{mask}-513-200" for mask in INTERVALS[::2]),
     *(f"{mask}-70-700" for mask in INTERVALS[1::2]),
     *(f"{mask}-300-500" for mask in INTERVALS[4:]),
+    *(f"{mask}-70-700" for mask in INTERVALS[8:]),
 )
 def test_interval_masks(mask: am.Mask, sq: int, sk: int) -> None:
     counts: list[int] = []
@@ -147,7 +148,7 @@ def test_other_masks(mask: am.Mask, sq: int, sk: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [*INTERVALS[1::2], *OTHERS[::3]], ids=str)
-@pytest.mark.long(*map(str, INTERVALS[3::4]))
+@pytest.mark.long(but=(str(INTERVALS[1]), str(OTHERS[3])))
 def test_masks_under_an_adversarial_schedule(mask: am.Mask) -> None:
     seed = len(str(mask))
     assert run(mask, 140, 300, 1, EmulatorDevice(schedule="adversarial", seed=seed), []) == ""
@@ -157,7 +158,7 @@ def test_masks_under_an_adversarial_schedule(mask: am.Mask) -> None:
 @pytest.mark.parametrize(
     "mask", [am.sliding_window(30, 10), am.chunked(200) & am.causal(), ~am.chunked(150)], ids=str
 )
-@pytest.mark.long("window:30,10")
+@pytest.mark.long("window:30,10", "~*")
 def test_masks_of_packed_heads(mask: am.Mask) -> None:
     """Rows of one tile that belong to one position see the same keys; a work tile has 64 positions."""
     counts: list[int] = []

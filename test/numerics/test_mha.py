@@ -64,6 +64,8 @@ def test_the_spread_has_every_length_and_schedule_and_every_pair_of_static_prope
     "d128-bf16-full-g1-256x256-adv3",
     "d64-bf16-full-g4-300x77-adv5",
     "d64-f16-full-g1-128x128-adv5",
+    "d64-bf16-full-g1-129x257-adv2",
+    "d64-f16-causal-g1-77x300-fair",
 )
 def test_every_element_is_right(case: Case, schedule: Schedule):
     outcome = check(case, schedule)

@@ -187,7 +187,7 @@ def judge(case: Case, device: EmulatorDevice, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("number", range(84))
-@pytest.mark.long(*(f"{number}-{target}" for number in range(12, 84) for target in TARGETS))
+@pytest.mark.long(but=tuple(f"{number}-{TARGETS[number // 2 % 2]}" for number in range(8)))
 def test_drawn_shards(number: int, target: str) -> None:
     device = EmulatorDevice(
         target=target,
@@ -201,6 +201,7 @@ def test_drawn_shards(number: int, target: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.long("sm_100a")
 def test_parts_of_a_causal_sequence_are_the_whole(target: str) -> None:
     rng = np.random.default_rng(5)
     n, shard = 300, 100
@@ -251,6 +252,7 @@ def test_tiles_that_no_query_sees_take_no_product(
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("q_offset", [-40, 0, 100, 700])
+@pytest.mark.long(but=("-40-sm_100a", "100-sm_90a"))
 def test_block_masks_are_made_at_their_offsets(target: str, q_offset: int) -> None:
     rng = np.random.default_rng(7)
     q = rng.standard_normal((2, 200, 2, HEAD_DIM)).astype(BF16)
@@ -279,6 +281,7 @@ def test_block_masks_are_made_at_their_offsets(target: str, q_offset: int) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kinds", ["e4m3", "e4m3-keys", "each-position"])
+@pytest.mark.long("e4m3-sm_90a", "e4m3-keys-sm_100a", "each-position-sm_90a")
 def test_shards_of_8_bits(target: str, kinds: str) -> None:
     rng = np.random.default_rng(8)
     e4m3 = np.dtype(ml_dtypes.float8_e4m3fn)

@@ -35,7 +35,7 @@ def operands(head_dim: int, v_head_dim: int, dtype: str) -> list[NDArray[Any]]:
         (256, 128, "bf16", "f32"),  # one query tile
     ],
 )
-@pytest.mark.long("64-64-f16-bf16-fair", "64-*-adversarial", "128-*-adversarial")
+@pytest.mark.long("64-64-f16-bf16-fair", "64-*-adversarial", "128-*-adversarial", "256-*-fair")
 def test_out_dtype(
     head_dim: int, v_head_dim: int, dtype: str, out_dtype: str, schedule: Any
 ) -> None:

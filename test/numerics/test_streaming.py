@@ -56,7 +56,7 @@ def wrong(q: Any, k: Any, v: Any, target: str, seed: int = 0, **options: Any) ->
         (256, 256, "sm_100a"),
     ],
 )
-@pytest.mark.long("80-80-sm_90a", "128-128-sm_100a", "64-144-sm_100a", "192-192-sm_90a")
+@pytest.mark.long(but=("8-8-sm_100a", "192-128-sm_90a", "256-256-sm_100a"))
 def test_head_sizes(d: int, dv: int, target: str) -> None:
     """From one slice of O to two, the last one of another width than O has columns left."""
     q, k, v = operands(3, 150, 4, 2, d, dv)
@@ -67,7 +67,7 @@ def test_head_sizes(d: int, dv: int, target: str) -> None:
     ("sq", "heads", "kv_heads", "tiles"),
     [(1, 8, 1, 1), (4, 8, 2, 2), (5, 16, 1, 6), (17, 3, 1, 4), (1, 32, 1, 2), (2, 24, 1, 4)],
 )
-@pytest.mark.long("4-8-2-2", "2-24-1-4")
+@pytest.mark.long("4-8-2-2", "2-24-1-4", "5-16-1-6")
 def test_work_tiles(
     sq: int, heads: int, kv_heads: int, tiles: int, product_counts: list[int]
 ) -> None:
@@ -121,6 +121,8 @@ def test_tiles_one_after_the_other(target: str, seed: int) -> None:
     "*-options4",
     "*-options6",
     "*-options7",
+    "sm_90a-*-options2",
+    "sm_100a-*-options5",
 )
 def test_rows_of_two_query_tiles(
     sq: int, heads: int, kv_heads: int, options: dict[str, Any], target: str
@@ -389,6 +391,7 @@ def test_what_there_is_no_kernel_for(option: dict[str, Any], text: str) -> None:
 
 
 @pytest.mark.parametrize("page", [1, 8, 192])
+@pytest.mark.long("8")
 def test_pages_that_do_not_go_with_its_key_tiles(page: int) -> None:
     """Smaller ones, and one whose size is no multiple of a key tile's; the table turns them round."""
     q, k, v = operands(1, 2 * page, 1, 1, 64, 64)

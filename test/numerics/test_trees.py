@@ -46,6 +46,7 @@ def ancestors(parents: tuple[int, ...]) -> Array:
     "False-mha-sm_100a-options3",
     "False-mha-sm_100a-options4",
     "True-mha-sm_100a-options4",
+    "False-mha-streaming-sm_90a-options0",
 )
 def test_drafts_behind_a_cache(
     schedule: str, target: str, options: dict[str, Any], by_batch: bool
