@@ -52,7 +52,8 @@ class Target:
 
     def missing(self, needs: Iterable[Feature]) -> str:
         """The needed features that the chip lacks, in words; empty if it has all of them."""
-        return in_words(frozenset(needs) - self.features)
+        lacking = frozenset(needs) - self.features
+        return in_words(lacking) if lacking else ""
 
     def launch_registers(self, warpgroups: int) -> int:
         """Registers of each thread at launch, for a CTA of `warpgroups` warpgroups that uses

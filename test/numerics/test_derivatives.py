@@ -39,6 +39,7 @@ def gated(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     ("mod", "which"),
     [(mods.softcap(2.0), "slope"), (smooth, "slope"), (gated, "slope"), (gated, "read")],
 )
+@pytest.mark.long("mod0-slope", "gated-slope")
 def test_derivatives_run_as_modifiers(mod: Any, which: str) -> None:
     program, arrays = trace(mod)
     assert program is not None

@@ -53,7 +53,7 @@ def descales(kind: str) -> dict[str, Any]:
         ("e5m2", 80, 48, am.full(), "head", "fair"),  # K of a product, lines of a tile not full
     ],
 )
-@pytest.mark.long("e4m3-64-64-*")
+@pytest.mark.long("e4m3-64-64-*", "e4m3-128-128-*")
 def test_numbers(
     dtype: str, head_dim: int, v_head_dim: int, mask: am.Mask, kind: str, schedule: Any
 ) -> None:

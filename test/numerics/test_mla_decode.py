@@ -84,6 +84,7 @@ def streamed() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("problem", ["pages, in parts", "rows, f16", "pages of a position"])
+@pytest.mark.long("rows, f16")
 def test_mla_decode(problem: str) -> None:
     results(problem)
 

@@ -109,7 +109,7 @@ def test_queries(q: Any) -> None:
         (Form(), 2, (64, 64), (2, 2), "sm_100a", 0),
     ],
 )  # fmt: skip
-@pytest.mark.long("form1-*", "form3-*", "form5-*")
+@pytest.mark.long("form1-*", "form3-*", "form4-*", "form5-*")
 def test_blocks_of_positions(
     form: Form,
     rows: int,
