@@ -12,8 +12,14 @@ import pytest
 FILE = Path(__file__).with_name("snippets.py")
 WITHOUT_MACHINE_CODE = (
     "attention.md",
+    "backward.md",
+    "contributing-a-mask.md",
+    "contributing-a-schedule.md",
+    "distributed.md",
+    "latent.md",
     "masks.md",
     "modifiers.md",
+    "routing.md",
     "trace.md",
 )  # their blocks do not look at it
 MOST_MARKS = 2  # blocks that cannot run here; each says why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,9 +25,14 @@ from attn_mlir.validation.numerics import families
 SHARE = 12  # one call in twelve of the table of choices
 
 
+context = functools.cache(
+    make_context
+)  # one for all requests: making it takes longer than a module
+
+
 def of_operation(request: Request) -> Facts:
     """The facts of the operation that a request builds."""
-    module = build_module(make_context(), request)
+    module = build_module(context(), request)
     with module.context:
         return facts_of(
             next(op for kind in operations() for op in ir.get_ops_of_type(module, kind))
