@@ -1,6 +1,7 @@
 """What surrounds conformance runs: names, versions, schedules, records, the page."""
 
 import ast
+import json
 import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from attn_mlir.validation.conformance.recorded import (
     Schedule,
     execute,
     mend,
+    recorded,
     stamp_of,
 )
 from attn_mlir.validation.journal import Journal
@@ -268,7 +270,7 @@ def test_a_run_that_goes_on_repeats_no_right_run(
 ) -> None:
     case, judge = CASES[0], tmp_path / "judge.py"
     judge.write_text("strict")
-    monkeypatch.setattr(run, "recorded", lambda case, tell: copy_record())
+    monkeypatch.setattr(run, "recorded", lambda *_: copy_record())
     runs = run.planned([Schedule("fair")], "all")
     journal = Journal(tmp_path / "journal", [tmp_path])
     for known in runs:
@@ -281,6 +283,38 @@ def test_a_run_that_goes_on_repeats_no_right_run(
     judge.write_text("lax")
     changed = Journal(tmp_path / "journal", [tmp_path])
     assert changed.find(stamp_of(case), case.name, runs[0].name) is None
+
+
+def test_a_record_of_another_machine_needs_no_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, (launch,) = CASES[0], copy_record().launches
+    (tmp_path / "copy.ptx").write_text(COPY)
+    params = [value.hex() for value in launch["params"]]
+    told = {**launch, "ptx": "copy.ptx", "params": params, "text": ""}
+    written = {"packages": {"a": "1"}, "launches": [told], "buffers": copy_record().buffers}
+    (tmp_path / f"{case.name}.json").write_text(json.dumps(written))
+    (tmp_path / f"{case.name}.stamp").write_text(stamp_of(case))
+    there = recorded(case, print, tmp_path)
+    assert there.launches == [{**launch, "ptx": "copy.ptx"}]
+    assert (there.packages, there.buffers) == ({"a": "1"}, copy_record().buffers)
+    (tmp_path / f"{case.name}.stamp").write_text("another recorder's")
+
+    def missing(_: object) -> None:
+        raise RuntimeError("no packages here")
+
+    monkeypatch.setattr("attn_mlir.validation.conformance.recorded.prepare", missing)
+    lines: list[str] = []
+    assert run.record_all([case], tmp_path, lines.append) == 1
+    assert lines == [f"{case.name}: no packages here"]
+
+
+def test_the_journal_has_the_runs_that_a_fault_explains() -> None:
+    wrong = replace(outcome("bad", 2.0), schedule="adv3 with checkers")
+    assert wrong.expected(Fault("it races")) and not wrong.expected(None)
+    assert not replace(wrong, schedule="fair").expected(Fault("it races"))
+    assert outcome("", 0.5).expected(None)
+    assert run.Outcome.of(json.loads(json.dumps(asdict(wrong)))) == wrong
 
 
 def test_the_page_keeps_everything_but_the_table(tmp_path: Path) -> None:

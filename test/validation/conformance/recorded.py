@@ -127,19 +127,19 @@ def stamp_of(case: Case) -> str:
     return digest.hexdigest()
 
 
-def recorded(case: Case, tell: Callable[[str], None]) -> Recorded:
-    """The record of a case, made on the spot unless it is there already.
+def recorded(case: Case, tell: Callable[[str], None], folder: Path = RECORDS) -> Recorded:
+    """The record of a case, made on the spot unless it is in the folder already.
 
     Raises:
       RuntimeError: the package could not be compiled or recorded; the end of what it said.
     """
-    record = RECORDS / f"{case.name}.json"
-    stamp = RECORDS / f"{case.name}.stamp"
+    record = folder / f"{case.name}.json"
+    stamp = folder / f"{case.name}.stamp"
     wanted = stamp_of(case)
     if not (record.exists() and stamp.exists() and stamp.read_text() == wanted):
         prepare(tell)
         tell(f"compiling {case.name} with {case.package}")
-        command = [str(python()), "-m", CHILD, f"--out={RECORDS}", case.name]
+        command = [str(python()), "-m", CHILD, f"--out={folder.resolve()}", case.name]
         done = subprocess.run(
             command,
             cwd=ROOT,
@@ -155,7 +155,7 @@ def recorded(case: Case, tell: Callable[[str], None]) -> Recorded:
     launches = [
         {
             **launch,
-            "text": (RECORDS / launch["ptx"]).read_text(),
+            "text": (folder / launch["ptx"]).read_text(),
             "params": [bytes.fromhex(value) for value in launch["params"]],
         }
         for launch in data["launches"]

@@ -7,12 +7,18 @@
     python test/validation/conformance/run.py --resume              does not repeat the right runs of earlier commands
     python test/validation/conformance/run.py --write               also puts the rows into docs/lab/emulator.md
     python test/validation/conformance/run.py --list                names only
+    python test/validation/conformance/run.py --record              makes the records alone, and runs nothing
 
 A case is compiled and recorded on the spot by the package it comes from, in an environment of its own (`.venv-peers`,
 made when missing; needs a C compiler, 3 GB of disk and no GPU). Records lie in `build/conformance` and are made again when
-the case, the recorder or a package's version changes. Right runs are noted in `build/conformance.jsonl`; `--resume` takes
-those that the same emulator made of the same record. Checkers watch every run but the first, which is fair and tells the
-speed. Exit code: 0 when every run gave the right numbers and no finding that the case is not known for, else 1; a case
+the case, the recorder or a package's version changes. Runs that are right, or wrong as the case is known to be, are noted
+in `build/conformance.jsonl`; `--resume` takes those that the same emulator made of the same record. Checkers watch every run
+but the first, which is fair and tells the speed.
+
+One machine can record and another judge: `--record --records DIR` here; DIR goes there, where `--records DIR --journal FILE`
+needs neither compiler nor packages; FILE comes back, and `--resume --journal FILE --write` makes the table of it.
+
+Exit code: 0 when every run gave the right numbers and no finding that the case is not known for, else 1; a case
 with a fault that docs/findings.md explains may go wrong where that says so.
 """
 
@@ -23,7 +29,7 @@ import multiprocessing
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -39,6 +45,7 @@ from attn_mlir.validation.conformance.judging import Verdict, judge, operands
 from attn_mlir.validation.conformance.kernel import Fault, Kernel
 from attn_mlir.validation.conformance.recorded import (
     HERE,
+    RECORDS,
     ROOT,
     SILICON,
     Recorded,
@@ -67,6 +74,10 @@ class Outcome:
     warp_instructions: int
     verdicts: tuple[Verdict, ...]
 
+    def expected(self, fault: Fault | None) -> bool:
+        """Whether the run is right, or wrong as the fault of its case makes it."""
+        return not self.reason or (fault is not None and self.schedule.startswith(fault.schedules))
+
     @staticmethod
     def of(fields: dict[str, Any]) -> Outcome:
         """The outcome that `dataclasses.asdict` made fields of."""
@@ -93,11 +104,16 @@ def planned(schedules: Sequence[Schedule], check: str) -> list[Run]:
     return runs if plain in runs else [plain, *runs]
 
 
-def run_one(name: str, run: Run) -> Outcome:
-    """One run; every exception becomes the reason of a failed outcome."""
+def fault_of(case: Case) -> Fault | None:
+    """What the case is known to get wrong."""
+    return case.fault if isinstance(case, Kernel) else None
+
+
+def run_one(name: str, run: Run, records: Path) -> Outcome:
+    """One run of a record of the folder; every exception becomes the reason of a failed outcome."""
     case = case_named(name)
     try:
-        record = recorded(case, print)
+        record = recorded(case, print, records)
         done = execute(record, operands(case), run.schedule, run.check)
         verdicts = tuple(judge(case, done.arrays))
     except Exception as error:
@@ -124,15 +140,12 @@ class Row:
     @property
     def fault(self) -> Fault | None:
         """What the case is known to get wrong."""
-        return self.case.fault if isinstance(self.case, Kernel) else None
+        return fault_of(self.case)
 
     @property
     def failures(self) -> list[Outcome]:
         """Wrong runs that the case's fault does not explain."""
-        wrong = [outcome for outcome in self.outcomes if outcome.reason]
-        if self.fault is None:
-            return wrong
-        return [one for one in wrong if not one.schedule.startswith(self.fault.schedules)]
+        return [outcome for outcome in self.outcomes if not outcome.expected(self.fault)]
 
     def cells(self) -> list[str]:
         """Package, kernel, PTX lines, warp-instructions, seconds, errors, runs."""
@@ -168,12 +181,14 @@ def run_all(
     journal: Journal,
     *,
     resume: bool,
+    records: Path = RECORDS,
 ) -> tuple[list[Row], dict[str, str], list[str]]:
     """Every case in every run, in processes of their own; the fair runs while later cases are compiled.
 
     Args:
       seconds: after which no run begins.
-      journal: gets the right runs. resume: those that it has are not run again.
+      journal: gets the expected runs. resume: those that it has are not run again.
+      records: the folder of the records.
 
     Returns:
       A row per case; versions of the packages by name; a line for each case that has no record.
@@ -204,7 +219,7 @@ def run_all(
             outcome = future.result()
             if outcome.reason:
                 tell(f"{name}, {outcome.schedule}: {outcome.reason.splitlines()[0]}")
-            else:
+            if outcome.expected(fault_of(case_named(name))):
                 journal.add(asdict(outcome), stamps[name], name, outcome.schedule)
             bar.advance(task)
             done = int(bar.tasks[task].completed)
@@ -219,13 +234,13 @@ def run_all(
                 started[name][1].append(done)
                 bar.advance(task)
                 return
-            future = pool.submit(run_one, name, run)
+            future = pool.submit(run_one, name, run, records)
             future.add_done_callback(partial(advance, name))
             started[name][1].append(future)
 
         for case in cases:
             try:
-                record = recorded(case, tell)
+                record = recorded(case, tell, records)
             except RuntimeError as error:
                 failures.append(f"{case.name}: {error}")
                 continue
@@ -253,6 +268,18 @@ def run_all(
             )
             rows.append(row)
     return rows, packages, failures
+
+
+def record_all(cases: Sequence[Case], folder: Path, tell: Callable[[str], None]) -> int:
+    """Makes the records of the cases; how many could not be made, each with a line that says why."""
+    failed = 0
+    for case in cases:
+        try:
+            recorded(case, tell, folder)
+        except RuntimeError as error:
+            failed += 1
+            tell(f"{case.name}: {error}")
+    return failed
 
 
 def summary(runs: Sequence[Run]) -> str:
@@ -330,6 +357,9 @@ def arguments() -> argparse.Namespace:
         "--write", action="store_true", help="put the rows into docs/lab/emulator.md"
     )
     parser.add_argument("--list", action="store_true", help="names only")
+    parser.add_argument("--record", action="store_true", help="make the records, and run nothing")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="where the records are kept")
+    parser.add_argument("--journal", type=Path, default=JOURNAL, help="where runs are kept")
     args = parser.parse_args()
     if args.jobs < 1 or args.seeds < 0:
         parser.error(
@@ -357,6 +387,8 @@ def main() -> None:
         for case in args.cases:
             console.print(f"{case.name:26} {case.package:14} {case.title}", highlight=False)
         return
+    if args.record:
+        sys.exit(1 if record_all(args.cases, args.records, print) else 0)
     begin = time.perf_counter()
     runs = planned(args.schedules, args.check)
     rows, packages, failures = run_all(
@@ -365,8 +397,9 @@ def main() -> None:
         args.jobs,
         60 * args.minutes,
         console,
-        Journal(JOURNAL, JUDGES),
+        Journal(args.journal, JUDGES),
         resume=args.resume,
+        records=args.records,
     )
     for row in rows:
         failures += [
