@@ -248,6 +248,7 @@ def test_initial_values_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("value", ["{0, f}", "{f+8, generic(f), generic(f+8)}", "{0xff(f), 0}"])
 def test_tables_of_functions_harm_no_entry_that_does_not_use_them(value: str) -> None:
+    """PTX ISA, initializers: a variable may hold addresses of variables and functions."""
     before = f"{FUNCTION} .global .align 8 .u64 table[] = {value}; .global .u32 y = 7;"
     body = "ld.param.u64 rd1, [a]; ld.global.u32 r1, [y]; st.global.u32 [rd1], r1;"
     found = np.zeros(1, np.uint32)

@@ -16,6 +16,7 @@ from attn_mlir.validation.emulator import (
     pairs_promises,
     pairs_reads,
     pairs_registers,
+    rules,
 )
 from attn_mlir.validation.emulator.kinds import SCHEDULES, Kind, check_wrong, run
 from attn_mlir.validation.emulator.pairs_table import KINDS
@@ -47,6 +48,15 @@ def test_the_right_one_is_not(pair: Kind, schedule: str, seed: int) -> None:
 @pytest.mark.parametrize("pair", UNPROMISED, ids=[pair.name for pair in UNPROMISED])
 def test_what_silicon_does_is_no_other_finding(pair: Kind) -> None:
     assert {finding.check for finding in run(pair, is_wrong=True)} == {"unpromised"}
+
+
+def test_the_page_says_what_decides() -> None:
+    assert all(pair.rule for pair in UNPROMISED)
+    assert all(pair.found == "unpromised" for pair in PAIRS if pair.rule.startswith("open"))
+    page = PAGE.read_text()
+    texts = [text for name, text in vars(rules).items() if name.isupper()]
+    assert {pair.rule for pair in PAIRS} == {"", *texts}
+    assert [text for text in texts if f"| {text} |" not in page] == []
 
 
 def test_every_check_and_every_fault_of_memory_has_a_kernel() -> None:

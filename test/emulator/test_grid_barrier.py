@@ -1,4 +1,7 @@
-"""CTAs that wait for each other through what a driver gives to cooperative launches (%envreg1 and 2)."""
+"""CTAs that wait for each other through what a driver gives to cooperative launches (%envreg1 and 2).
+
+PTX ISA, special registers: `%envreg<32>` are set by the driver, which alone says what they hold.
+"""
 
 from __future__ import annotations
 

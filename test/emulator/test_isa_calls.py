@@ -1,4 +1,9 @@
-"""Calls: frames, recursion, divergence within functions, and what the runtime of a GPU provides."""
+"""Calls: frames, recursion, divergence within functions, and what the runtime of a GPU provides.
+
+PTX ISA, parameter state space and `call`: `.param` variables of a caller hand bytes to a function and take its results;
+`call` stores the address of the next instruction, so that a function may be active several times. `vprintf` and
+`__assertfail` are system calls of CUDA, which the ISA leaves to the runtime.
+"""
 
 from __future__ import annotations
 

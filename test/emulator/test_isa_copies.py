@@ -168,6 +168,7 @@ _ROWS = {
 @pytest.mark.parametrize("mode", _ROWS)
 @pytest.mark.parametrize("space", ["shared::cluster", "shared::cta"])
 def test_pair_load_signals_the_even_barrier(space: str, mode: str) -> None:
+    """PTX ISA, cp.async.bulk.tensor: with .cta_group::2 the mbarrier's address says which CTA of the pair is signalled."""
     source = np.arange(512, dtype=np.float32).reshape(16, 32)
     emulator = Emulator()
     height = 8 if mode == "tile" else 1
@@ -206,6 +207,38 @@ def test_pair_load_signals_the_even_barrier(space: str, mode: str) -> None:
         emulator=emulator,
     )
     assert (out.reshape(-1) == source.reshape(-1)).all()
+
+
+@pytest.mark.parametrize(
+    ("pair", "barrier"),
+    [("", "0xFEFFFFFF"), (".cta_group::1", "0xFEFFFFFF"), (".cta_group::2", "0xFDFFFFFF")],
+)
+def test_a_load_signals_no_other_barrier(pair: str, barrier: str) -> None:
+    """PTX ISA, cp.async.bulk.tensor: the mbarrier is in the destination's CTA, with .cta_group::2 in its pair."""
+    tmap = tensor_map_bytes(
+        (emulator := Emulator()).map(np.zeros((8, 32), np.float32)),
+        (32, 8),
+        (128,),
+        (32, 8),
+        element=7,
+    )
+    body = f"""{SETUP}
+    mov.u32 r20, %cluster_ctarank; setp.eq.u32 p2, r20, 3; and.pred p3, p1, p2;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    mov.u32 r3, 0; and.b32 r21, r1, {barrier};
+    @p3 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{pair} [r2], [rd21, {{r3, r3}}], [r21];
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    """
+    with pytest.raises(KernelFault, match="the data goes to 3") as raised:
+        run_module(
+            module(body, MAP_PARAM, before=SHARED),
+            [tmap, np.zeros(1, np.float32)],
+            grid=(4, 1, 1),
+            cluster=(4, 1, 1),
+            block=(32, 1, 1),
+            emulator=emulator,
+        )
+    assert raised.value.kind == "mbarrier"
 
 
 @pytest.mark.parametrize(("schedule", "seed"), SCHEDULES)

@@ -1,4 +1,7 @@
-"""What sm_103a has and sm_100a has not: tcgen05.ld with a reduction. And the other way round."""
+"""What sm_103a has and sm_100a has not: tcgen05.ld with a reduction. And the other way round.
+
+PTX ISA, tcgen05.ld, target notes: `.red` is for sm_103a and sm_110a and not for sm_100a.
+"""
 
 from __future__ import annotations
 

@@ -199,6 +199,7 @@ def test_a_plain_launch_is_accepted() -> None:
 
 
 def test_shared_variables_count_where_they_are_reached() -> None:
+    """PTX ISA, shared state space: memory of the CTA that executes; what neither an entry nor its callees name it has not."""
     _launch(
         shared_bytes=232448, before=".shared .b8 s[200000]; .extern .shared .align 1024 .b8 d[];"
     )

@@ -1,4 +1,8 @@
-"""Modifiers stand in any order that ptxas takes, and mean the same in all of them."""
+"""Modifiers stand in any order that ptxas takes, and mean the same in all of them.
+
+The PTX ISA writes one order for each instruction (its "Syntax") and says of no other that it is refused, so that the
+assembler decides: `test_every_order_that_ptxas_takes_means_the_same` asks it.
+"""
 
 import itertools
 import re

@@ -39,6 +39,7 @@ class Kind:
       ctas: CTAs in each cluster. clusters: clusters in the grid.
       one_sided: there is no second access that it could name.
       options: of the emulator.
+      rule: what of the PTX ISA decides between the two, where it hangs on a sentence (`rules.py`).
     """
 
     title: str
@@ -52,6 +53,7 @@ class Kind:
     one_sided: bool = False
     target: str = "sm_100a"
     options: dict[str, Any] = field(default_factory=dict[str, Any])
+    rule: str = ""
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attn_mlir.validation.emulator import rules
 from attn_mlir.validation.emulator.kinds import DEADLOCK, Kind, spin
 
 RACE = "nothing orders these accesses"
@@ -278,6 +279,19 @@ COPIES: dict[tuple[str, str], tuple[str, str, str]] = {
     ),
 }
 
+RULES = {  # by title
+    "mbarrier used before its init is known": rules.INIT_ORDER,
+    "mbarrier used by a copy without fence.mbarrier_init": rules.INIT_PROXY,
+}
+RULES_OF_CASES = dict.fromkeys(
+    (
+        "an arrival in its own scope",
+        "a relaxed arrival of a later phase",
+        "a store, told in its own scope",
+    ),
+    rules.PHASE_COMPLETE,
+)
+
 PAIRS = (
     *(
         Kind(title, found, body, says, case, threads=128, ctas=2)
@@ -292,6 +306,7 @@ PAIRS = (
             case,
             ctas=2,
             one_sided=found in ("start", "exit"),
+            rule=RULES_OF_CASES.get(case) or RULES.get(title, ""),
         )
         for (title, case), (found, says, body) in COPIES.items()
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from attn_mlir.validation.emulator import rules
 from attn_mlir.validation.emulator.kinds import Kind, spin
 from attn_mlir.validation.emulator.pairs_registers import ALLOC_FENCED, FREE_FENCED
 from attn_mlir.validation.emulator.tensor_bench import ALLOC
@@ -31,6 +32,27 @@ def _hand_over(
     """
 
 
+def _issued(operation: str) -> str:
+    """Warp 1 issues an operation on columns that warp 0 has allocated, with a barrier between the two.
+
+    Args:
+      operation: rd3 describes 128 rows of 16 zeros in shared memory, r25 a product of 128 by 16 of them.
+    """
+    return f"""
+        shl.b32 r4, r60, 5; add.u32 r4, r4, r2; mov.u32 r5, 0; setp.ne.u32 p3, r60, r60; setp.eq.u32 p4, r60, 32;
+        st.shared.v4.b32 [r4], {{r5, r5, r5, r5}}; st.shared.v4.b32 [r4+16], {{r5, r5, r5, r5}};
+        shr.u32 r24, r2, 4; cvt.u64.u32 rd2, r24; or.b64 rd3, rd2, {8 << 16 | 16 << 32 | 1 << 46};
+        mov.b32 r25, {1 << 4 | 1 << 7 | 1 << 10 | 16 >> 3 << 17 | 128 >> 4 << 24};
+        fence.proxy.async.shared::cta;
+        {ALLOC_FENCED}
+        @!p4 bra ISSUED;
+        {operation}
+        tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [r1];
+        {spin("r1", 0)}
+        ISSUED: {FREE_FENCED.replace("<right>", "")}
+    """
+
+
 # Fences that only the right kernel has; the wrong one's accesses are in order on silicon.
 FENCES = {
     "none at all": _hand_over(f"<right> {BEFORE}", f"<right> {AFTER}"),
@@ -51,6 +73,12 @@ FENCES = {
         {STORE}
         END: {FREE_FENCED.replace("<right>", "")}
     """,
+    "of an allocation that a barrier alone hands to a product": _issued(
+        "tcgen05.mma.cta_group::1.kind::f16 [r20], rd3, rd3, r25, p3;"
+    ),
+    "of an allocation that a barrier alone hands to a copy": _issued(
+        "tcgen05.cp.cta_group::1.32x128b.warpx4 [r20], rd3;"
+    ),
 }
 
 
@@ -142,6 +170,7 @@ PAIRS = (
         "the scales of A are not in every quarter of the lanes, which PTX asks for",
         threads=128,
         one_sided=True,
+        rule=rules.SCALES,
     ),
     Kind(
         "read of tensor memory never written",
@@ -162,6 +191,7 @@ PAIRS = (
             "which PTX asks for",
             case,
             threads=256,
+            rule=rules.ALLOC_SYNCHRONOUS if "a barrier alone" in case else rules.FENCES,
         )
         for case, body in FENCES.items()
     ),
@@ -173,6 +203,7 @@ PAIRS = (
             "nothing orders these accesses to tensor memory",
             case,
             threads=256,
+            rule=rules.REGISTER_DEPENDENCY,
         )
         for case, use in PENDING.items()
     ),
@@ -184,6 +215,7 @@ PAIRS = (
             "the earlier one is over",
             case,
             threads=256,
+            rule=rules.REGISTER_DEPENDENCY,
         )
         for case, use in USED.items()
     ),
@@ -196,6 +228,7 @@ PAIRS = (
             case,
             threads=128,
             one_sided=True,
+            rule=rules.LANES,
         )
         for case, (body, says) in LANES.items()
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from attn_mlir.validation.emulator import rules
 from attn_mlir.validation.emulator.kinds import Kind, spin
 from attn_mlir.validation.emulator.tensor_bench import ALLOC, DEALLOC
 
@@ -267,6 +268,7 @@ PAIRS = (
             _ADDRESS.format(before=before, after=after),
             "nothing orders these accesses",
             f"the address of an allocation, {case}",
+            rule=rules.ALLOC_ADDRESS,
         )
         for case, (before, after) in ADDRESSES.items()
     ),
