@@ -3,7 +3,8 @@
     python bench/emulator.py                       our kernel, B=1, H=2, S=512, D=128, causal, bf16
     python bench/emulator.py --peer fa4            FlashAttention-4's kernel for the same, launched as its authors do
     python bench/emulator.py --recorded DIR/NAME   any kernel whose launch was recorded: NAME.ptx and NAME.launch.json
-    python bench/emulator.py --case NAME           a kernel of `make conformance`, such as cuda-sm90-prefill-d128
+    python bench/emulator.py --case NAME           a kernel of `make conformance`, such as cuda-sm90-mla-decode
+    python bench/emulator.py --case NAME --checkers all,-unpromised    the same, watched
     python bench/emulator.py --both                native arithmetic and Python in turns, in seconds of the process
     python bench/emulator.py --schedule NAME       our kernel by another schedule, such as mha-streaming
 
@@ -151,8 +152,11 @@ def recorded_kernel(stem: Path) -> Subject:
     return Subject(stem.name, run, judge)
 
 
-def case_kernel(name: str) -> Subject:
+def case_kernel(name: str, check: str) -> Subject:
     """A kernel of `make conformance`, compiled and recorded where it is not there yet.
+
+    Args:
+      check: the checkers that watch it.
 
     Raises:
       KeyError: no case has that name.
@@ -167,7 +171,7 @@ def case_kernel(name: str) -> Subject:
 
     def run(native: bool) -> Run:
         begin, cpu = time.perf_counter(), time.process_time()
-        done = execute(record, operands(case), Schedule("fair"), native=native)
+        done = execute(record, operands(case), Schedule("fair"), check, native=native)
         spent = (time.perf_counter() - begin, time.process_time() - cpu)
         arrays.update(done.arrays)
         return Run(*spent, done.warp_instructions)
@@ -201,12 +205,15 @@ def arguments() -> argparse.Namespace:
     other.add_argument("--recorded", type=Path, metavar="DIR/NAME", help="instead of our kernel")
     other.add_argument("--case", metavar="NAME", help="of `make conformance`, instead of ours")
     parser.add_argument("--schedule", metavar="NAME", help="of our kernel")
+    parser.add_argument("--checkers", default="none", metavar="NAMES", help="that watch a --case")
     parser.add_argument("--both", action="store_true", help="native arithmetic and Python in turns")
     parser.add_argument("-n", "--repetitions", type=int, default=3, metavar="N")
     parser.add_argument("--profile", action="store_true", help="profile one run by function")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
     parser.add_argument("--check", action="store_true", help="exit 1 when the promise is missed")
     args = parser.parse_args()
+    if args.checkers != "none" and not args.case:
+        parser.error("--checkers watch a --case; another kernel's are named by ATTN_MLIR_CHECK")
     if args.repetitions < 1:
         parser.error(f"--repetitions must be at least 1, got {args.repetitions}")
     return args
@@ -240,7 +247,7 @@ def main() -> None:
         stem = args.recorded or record_fa4(problem, args.batch, args.length, print)
         subject = recorded_kernel(stem)
     elif args.case:
-        subject = case_kernel(args.case)
+        subject = case_kernel(args.case, args.checkers)
     else:
         subject = our_kernel(problem, args.batch, args.length, args.schedule)
     title, run = f"FA4 {subject.title}" if args.peer else subject.title, subject.run

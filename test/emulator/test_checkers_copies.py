@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attn_mlir.runtime.emulator import Emulator, KernelFault
+from attn_mlir.runtime.emulator.checkers.lanecopies import LaneCopies
 from attn_mlir.validation.emulator.checked import program
 from attn_mlir.validation.emulator.ptx_bench import run_module, tensor_map_bytes, wait
 
@@ -177,3 +178,12 @@ def test_the_wrong_one_is_found_out(name: str) -> None:
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_right_one_is_not(name: str, schedule: str, seed: int) -> None:
     assert _found(name, "wrong", schedule, seed) == []
+
+
+def test_the_line_of_a_lanes_copy_is_found_by_its_step() -> None:
+    copies = LaneCopies(100)
+    copies.issue(np.array([0, 1]), 7)
+    copies.issue(np.array([1]), 8)
+    assert [copies.line_of(*key) for key in ((0, 1), (1, 1), (1, 2), (0, 2))] == [7, 7, 8, None]
+    copies.issue(np.array([0, 2]), 9)
+    assert [copies.line_of(*key) for key in ((0, 1), (0, 2), (2, 1), (2, 2))] == [7, 9, 9, None]

@@ -37,6 +37,9 @@ class LaneCopies:
         self._closed: Steps = np.zeros((_FIRST_COMMITS, WARP_LANES), np.int32)
         self._commits: npt.NDArray[np.intp] = np.zeros(WARP_LANES, np.intp)
         self._records: list[tuple[Lanes, Steps, Any]] = []
+        self._lines: dict[
+            tuple[int, int], Any
+        ] = {}  # of records that `line_of` has read, by lane and step
 
     def issue(self, lanes: Lanes, line: Any) -> Steps:
         """Each lane issues a piece of work; returns the steps."""
@@ -69,6 +72,6 @@ class LaneCopies:
     def line_of(self, lane: int, step: int) -> Any:
         """The PTX line where a lane issued its work of a step."""
         for lanes, steps, line in self._records:
-            if bool(((lanes == lane) & (steps == step)).any()):
-                return line
-        return None
+            self._lines |= dict.fromkeys(zip(lanes.tolist(), steps.tolist(), strict=True), line)
+        self._records.clear()
+        return self._lines.get((lane, step))

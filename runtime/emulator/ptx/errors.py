@@ -1,5 +1,7 @@
 """The error of a PTX text that the emulator cannot take."""
 
+from functools import lru_cache
+
 from attn_mlir.errors import LaunchError
 
 
@@ -21,7 +23,12 @@ class PtxError(LaunchError):
         return cls(message, line=line, text=source_line(ptx_text, line))
 
 
+@lru_cache(maxsize=4)  # a kernel's findings quote one text over and over
+def _lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
 def source_line(ptx_text: str, line: int) -> str:
     """Line number `line` (1-based) of a PTX text, or an empty string."""
-    lines = ptx_text.splitlines()
+    lines = _lines(ptx_text)
     return lines[line - 1] if 1 <= line <= len(lines) else ""
