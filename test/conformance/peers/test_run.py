@@ -213,7 +213,10 @@ def test_only_known_findings_are_passed_over() -> None:
         with pytest.raises(CheckError, match=f"read before any write(.|\n)*ld.shared.{line}"):
             execute(replace(record, case=case, launches=[launch]), {}, Schedule("fair"), "all")
     case = replace(case_named("fa4-combine-d64"), known=(first, second))
-    execute(replace(record, case=case, launches=[launch]), {}, Schedule("fair"), "all")
+    changed = replace(record, case=case, launches=[launch])
+    execute(changed, {}, Schedule("fair"), "all")
+    with pytest.raises(CheckError, match="ld.shared.b32 r1(.|\n)*ld.shared.b16 h"):
+        execute(changed, {}, Schedule("fair"), "all", strict=True)
 
 
 def test_a_known_instruction_may_stand_behind_a_predicate() -> None:

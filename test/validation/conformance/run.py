@@ -3,6 +3,7 @@
     python test/validation/conformance/run.py                       every case: fair and under 20 adversarial seeds
     python test/validation/conformance/run.py --only fa4,gemm-2cta  cases whose name contains one of the texts
     python test/validation/conformance/run.py --seeds 3 --check none
+    python test/validation/conformance/run.py --only NAME --seeds 0 --strict    what docs/findings.md says of a kernel
     python test/validation/conformance/run.py --minutes 30          begins no further run after half an hour
     python test/validation/conformance/run.py --resume              does not repeat the right runs of earlier commands
     python test/validation/conformance/run.py --write               also puts the rows into docs/lab/emulator.md
@@ -86,20 +87,22 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Run:
-    """A schedule, and which checkers watch: all, none or names."""
+    """A schedule, which checkers watch (all, none or names), and whether known findings count."""
 
     schedule: Schedule
     check: str
+    strict: bool = False
 
     @property
     def name(self) -> str:
         """`fair`, or `fair with checkers`."""
-        return self.schedule.name + ("" if self.check == "none" else " with checkers")
+        watched = "" if self.check == "none" else " with checkers"
+        return self.schedule.name + watched + (", all findings" if self.strict else "")
 
 
-def planned(schedules: Sequence[Schedule], check: str) -> list[Run]:
+def planned(schedules: Sequence[Schedule], check: str, *, strict: bool = False) -> list[Run]:
     """The runs of a case: first a fair one without checkers, whose time is told."""
-    runs = [Run(schedule, check) for schedule in schedules]
+    runs = [Run(schedule, check, strict) for schedule in schedules]
     plain = Run(Schedule("fair"), "none")
     return runs if plain in runs else [plain, *runs]
 
@@ -114,7 +117,7 @@ def run_one(name: str, run: Run, records: Path) -> Outcome:
     case = case_named(name)
     try:
         record = recorded(case, print, records)
-        done = execute(record, operands(case), run.schedule, run.check)
+        done = execute(record, operands(case), run.schedule, run.check, strict=run.strict)
         verdicts = tuple(judge(case, done.arrays))
     except Exception as error:
         text = "".join(traceback.format_exception_only(error)).strip()
@@ -348,6 +351,9 @@ def arguments() -> argparse.Namespace:
         default=SILICON,
         help=f"checkers that watch: {SILICON} (default), all, none, names",
     )
+    parser.add_argument(
+        "--strict", action="store_true", help="findings that a case is known for are wrong too"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
     parser.add_argument(
         "--minutes", type=float, default=600, help="after which no run begins (default 600)"
@@ -390,7 +396,7 @@ def main() -> None:
     if args.record:
         sys.exit(1 if record_all(args.cases, args.records, print) else 0)
     begin = time.perf_counter()
-    runs = planned(args.schedules, args.check)
+    runs = planned(args.schedules, args.check, strict=args.strict)
     rows, packages, failures = run_all(
         args.cases,
         runs,
