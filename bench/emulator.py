@@ -271,7 +271,8 @@ def main() -> None:
         print(f"run {repetition + 1} of {args.repetitions}: {runs[-1].seconds:.2f} s", flush=True)
     seconds = Spread.of([item.seconds for item in runs])
     rate = Spread.of([item.warp_instructions / item.seconds for item in runs])
-    print(f"time: {seconds.text('s', 2)}")
+    processor = Spread.of([item.cpu_seconds for item in runs])
+    print(f"time: {seconds.text('s', 2)}, of the processor {processor.text('s', 2)}")
     print(f"warp-instructions: {runs[-1].warp_instructions:,}, {rate.median:,.0f} per second")
     print(", ".join(f"{key} {value}" for key, value in before.items()))
     if args.json:
