@@ -79,6 +79,7 @@ numerics: long  ## tests marked `long`, the numerics sweep, 300 random problems,
 	@$(BIN)/python -m attn_mlir.validation.numerics.sparse_draws --count 100
 	@$(BIN)/python -m attn_mlir.validation.numerics.kvcache_draws --count 100
 	@$(BIN)/python -m attn_mlir.validation.numerics.gradient_draws --count 300
+	@$(BIN)/python -m attn_mlir.validation.numerics.latent_gradient_draws --count 100
 	@$(BIN)/python -m attn_mlir.validation.numerics.decode_sweep --jobs $(JOBS)
 	@$(BIN)/python -m attn_mlir.validation.numerics.prefill_sweep --jobs $(JOBS)
 	@$(BIN)/python test/validation/fuzz/fuzz.py all --jobs $(JOBS)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from attn_mlir.api.attention import plan
     from attn_mlir.api.attention_backward import Gradients
     from attn_mlir.api.latent.formats import pack_latent, unpack_latent
+    from attn_mlir.api.latent.mla_backward import MlaGradients
     from attn_mlir.api.plan import Plan
     from attn_mlir.block_masks.blocks import BlockMask
     from attn_mlir.block_masks.kinds import block_mask
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         attention,
         attention_backward,
         mla,
+        mla_backward,
         mla_decode,
         sparse_mla,
         supports,
@@ -52,6 +54,7 @@ __all__ = [
     "Mask",
     "MhaSpec",
     "MlaDecodeSpec",
+    "MlaGradients",
     "MlaSpec",
     "PagedKV",
     "Plan",
@@ -68,6 +71,7 @@ __all__ = [
     "load",
     "mha",
     "mla",
+    "mla_backward",
     "mla_decode",
     "mods",
     "pack_latent",
@@ -93,6 +97,7 @@ _MODULES = {
     "Mask": "masks",
     "MhaSpec": "compiling.spec",
     "MlaDecodeSpec": "compiling.mla_decode",
+    "MlaGradients": "api.latent.mla_backward",
     "MlaSpec": "compiling.latent",
     "PagedKV": "caches",
     "Plan": "api.plan",
@@ -107,6 +112,7 @@ _MODULES = {
     "load": "runtime.kernel",
     "mha": "compiling.spec",
     "mla": "calls",
+    "mla_backward": "calls",
     "mla_decode": "calls",
     "pack_latent": "api.latent.formats",
     "plan": "api.attention",

@@ -17,6 +17,7 @@ from attn_mlir.api import appending
 from attn_mlir.api import attention as api
 from attn_mlir.api import attention_backward as backward
 from attn_mlir.api.latent import mla as dense
+from attn_mlir.api.latent import mla_backward as dense_backward
 from attn_mlir.api.latent import mla_decode as decoding
 from attn_mlir.api.latent import sparse_mla as sparse
 from attn_mlir.api.outside_graphs import outside_graphs
@@ -60,6 +61,7 @@ attention = _or_operator(api.attention)
 attention_backward = _or_operator(backward.attention_backward)
 append_kv = _or_operator(appending.append_kv)
 mla = _or_operator(dense.mla)
+mla_backward = _or_operator(dense_backward.mla_backward)
 sparse_mla = _or_operator(sparse.sparse_mla)
 mla_decode = _or_operator(decoding.mla_decode)
 

@@ -29,6 +29,7 @@ _OPERATION_MODULES = (
     "backward.row_weights",
     "backward.turns",
     "backward.gradients",
+    "backward.mla_gradients",
     "backward.accumulators",
 )  # what defines the operations; `DIALECT` needs them all
 _HOMES = {
@@ -52,6 +53,9 @@ _HOMES = {
     "GradientsOp": "backward.gradients",
     "KvGradientsOp": "backward.gradients",
     "make_gradients": "backward.gradients",
+    "MlaKvGradientsOp": "backward.mla_gradients",
+    "MlaQGradientsOp": "backward.mla_gradients",
+    "make_mla_gradients": "backward.mla_gradients",
     "QGradientsOp": "backward.gradients",
     "MhaOp": "mha",
     "LatentRowsOp": "latent_rows",

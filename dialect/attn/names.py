@@ -18,7 +18,9 @@ from attn_mlir.dialect.attn import (
     KvGradientsOp,
     MhaOp,
     MlaDecodeOp,
+    MlaKvGradientsOp,
     MlaOp,
+    MlaQGradientsOp,
     QGradientsOp,
     RoundRowsOp,
     SinkDeltaOp,
@@ -117,7 +119,7 @@ def operation_of(function: Any) -> type:
     """The class of the operation that a function is for: `attn.mha` where it has no other."""
     body = list(function.body.blocks[0].operations) if function.body.blocks else []
     sums = (DeltaOp, SinkDeltaOp, SumRowsOp, SumPartsOp)
-    gradients = (*sums, GradientsOp, KvGradientsOp, QGradientsOp)
+    gradients = (*sums, GradientsOp, KvGradientsOp, QGradientsOp, MlaKvGradientsOp, MlaQGradientsOp)
     others = (
         CombineOp,
         AppendOp,

@@ -28,6 +28,7 @@ from attn_mlir.compiling.backward.gradients import (
     QGradientsSpec,
     parts_of,
 )
+from attn_mlir.compiling.backward.mla_gradients import MlaGradientsRequest
 from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name, refused_dtype
 from attn_mlir.compiling.routes import choice_of
 from attn_mlir.compiling.spec import MhaSpec
@@ -66,18 +67,22 @@ def _gradients(results: Sequence[Any], options: Mapping[str, Any]) -> Gradients:
     made = list(results) if isinstance(results, tuple) else [results]
     names = tuple(options.get("captured", ()))
     captured = dict(zip(names, made[len(made) - len(names) :], strict=True))
-    wanted = _wanted(options.get("wanted"), has_sinks=options.get("sinks") is not None)
+    wanted = wanted_of(options.get("wanted"), _offered(options.get("sinks")))
     found = dict(zip(wanted, made, strict=False))
     return Gradients(*(found.get(name) for name in WANTED), captured=captured)
 
 
-def _wanted(names: Sequence[str] | None, *, has_sinks: bool) -> tuple[str, ...]:
-    """The arguments whose gradients are wanted, in the order of `WANTED`.
+def _offered(sinks: object | None) -> tuple[str, ...]:
+    """The arguments of a call that have gradients."""
+    return WANTED[:-1] if sinks is None else WANTED
+
+
+def wanted_of(names: Sequence[str] | None, offered: tuple[str, ...]) -> tuple[str, ...]:
+    """The arguments whose gradients are wanted, in the order of `offered`; all if None.
 
     Raises:
       SpecError: names of others.
     """
-    offered = WANTED if has_sinks else WANTED[:-1]
     if names is None:
         return offered
     is_list = isinstance(cast(object, names), list | tuple)
@@ -165,7 +170,7 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     """
     _check_offered(call)
     captured = check_names(call.captured)
-    wanted = _wanted(call.wanted, has_sinks=call.sinks is not None)
+    wanted = wanted_of(call.wanted, _offered(call.sinks))
     if not (wanted or captured):
         raise SpecError("wanted and captured name nothing: there is no gradient to compute")
     names = ["q", "k", "v", "o", "lse", "do", *(["dlse"] if call.dlse is not None else [])]
@@ -174,7 +179,7 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
     lengths = sequence_lengths(operands, call.of_tensors())
     attention = spec_of(operands, call.mask, lengths=lengths)
     _check_dtypes(call, attention)
-    _check_rows(views, attention)
+    check_rows(views, "q", attention)
     if call.sinks is not None:
         checked_array("sinks", call.sinks, (attention.heads,), *SINK_DTYPES)
     check_devices(views)
@@ -331,15 +336,20 @@ def _check_dtypes(call: AttentionBackwardCall, attention: MhaSpec) -> None:
         dtype_name(call.dq_dtype, "dq_dtype", (attention.dtype,))
 
 
-def _check_rows(views: Mapping[str, TensorView], attention: MhaSpec) -> None:
+def check_rows(
+    views: Mapping[str, TensorView], queries: str, attention: MhaSpec | MlaGradientsRequest
+) -> None:
     """Refuses an output, and numbers of its rows, of another shape or dtype than its own.
+
+    Args:
+      queries: the name of the operand whose rows they are of.
 
     Raises:
       SpecError: names the argument.
     """
-    *lead, rows, heads, _ = views["q"].shape
+    *lead, rows, heads, _ = views[queries].shape
     shapes = dict.fromkeys(("o", "do"), (*lead, rows, heads, attention.v_head_dim))
     shapes |= {x: (*lead, heads, rows) for x in ("lse", "dlse") if x in views}
     for name, shape in shapes.items():
         dtype = attention.dtype if name in ("o", "do") else "f32"
-        checked_array(name, views[name], shape, dtype, note=" beside this q")
+        checked_array(name, views[name], shape, dtype, note=f" beside this {queries}")

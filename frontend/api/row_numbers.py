@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from attn_mlir.api.plan import Allocation, PlanView, Step
 from attn_mlir.compiling.backward.gradients import DeltaSpec
+from attn_mlir.compiling.backward.mla_gradients import MlaGradientsRequest
 from attn_mlir.compiling.backward.row_sums import DTYPES as SINK_DTYPES
 from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumPartsSpec, SumRowsSpec
 from attn_mlir.compiling.spec import MhaSpec
@@ -39,7 +40,9 @@ class Rows(NamedTuple):
     dsinks: Allocation
 
 
-def rows_of(views: Mapping[str, TensorView], attention: MhaSpec, sinks: object | None) -> Rows:
+def rows_of(
+    views: Mapping[str, TensorView], attention: MhaSpec | MlaGradientsRequest, sinks: object | None
+) -> Rows:
     """The launch for these operands.
 
     Args:

@@ -13,6 +13,7 @@ from attn_mlir.compiling.backward.gradients import (
     KvGradientsSpec,
     QGradientsSpec,
 )
+from attn_mlir.compiling.backward.mla_gradients import MlaKvGradientsSpec, MlaQGradientsSpec
 from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumPartsSpec, SumRowsSpec
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.latent import MlaSpec
@@ -38,6 +39,8 @@ OPERATIONS: Mapping[str, type[Request]] = {
         GradientsSpec,
         KvGradientsSpec,
         QGradientsSpec,
+        MlaKvGradientsSpec,
+        MlaQGradientsSpec,
         RoundRowsSpec,
         ZeroRowsSpec,
     )

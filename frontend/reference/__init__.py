@@ -3,7 +3,7 @@
 from attn_mlir.reference.gradients import AttentionGradients, attention_backward_f64
 from attn_mlir.reference.lengths import Sequence, sequences
 from attn_mlir.reference.mha import Attention, attention_f64, attention_yardstick
-from attn_mlir.reference.mla import mla_f64, mla_yardstick
+from attn_mlir.reference.mla import mla_backward_f64, mla_f64, mla_yardstick
 from attn_mlir.reference.mla_decode import (
     check_mla_decode,
     mla_decode_f64,
@@ -22,6 +22,7 @@ __all__ = [
     "check_attention",
     "check_mla_decode",
     "compare",
+    "mla_backward_f64",
     "mla_decode_f64",
     "mla_decode_yardstick",
     "mla_f64",

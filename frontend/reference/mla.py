@@ -6,13 +6,14 @@ Depth-wise a score is one sum over nope and rope columns, as a kernel adds it up
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from attn_mlir.masks import Mask
 from attn_mlir.reference.arithmetic import EXACT, KERNEL, Arithmetic
+from attn_mlir.reference.gradients import attention_backward_f64
 from attn_mlir.reference.mha import Attention, attention
 from attn_mlir.trace import ScoreMod
 
@@ -31,6 +32,44 @@ def mla_yardstick(
     and `out_dtype` as of `attention_yardstick`.
     """
     return mla(replace(KERNEL, o=out_dtype), *operands, **options)
+
+
+class MlaGradients(NamedTuple):
+    """The gradients of what `mla` is given, each of the shape of that."""
+
+    dq_nope: Array
+    dq_rope: Array
+    dk_nope: Array
+    dk_rope: Array
+    dv: Array
+
+
+def mla_backward_f64(
+    q_nope: Array,
+    q_rope: Array,
+    k_nope: Array,
+    k_rope: Array,
+    v: Array,
+    *results: Array,
+    scale: float,
+    **options: Any,
+) -> MlaGradients:
+    """The formula of `attn_mlir.mla_backward`: that of attention over rows of both parts, where the
+    gradient of k_rope is the sum over heads.
+
+    Args:
+      q_nope, q_rope, k_nope, k_rope, v, scale: as of `mla`.
+      results: o, lse and do, as of `attention_backward_f64`.
+      options: `mask` and `dlse`, as there.
+
+    Raises:
+      SpecError: as of `attention_backward_f64`.
+    """
+    q, k = side_by_side(q_nope, q_rope), side_by_side(k_nope, k_rope)
+    dq, dk, dv, *_ = attention_backward_f64(q, k, v, *results, scale=scale, **options)
+    nope = q_nope.shape[-1]
+    dk_rope = dk[..., nope:].sum(2, keepdims=True)
+    return MlaGradients(dq[..., :nope], dq[..., nope:], dk[..., :nope], dk_rope, dv)
 
 
 def mla(

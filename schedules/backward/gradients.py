@@ -2,15 +2,41 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.problem import Problem, Value
-from attn_mlir.schedules.core.tile_rows import TileRows
+from attn_mlir.schedules.core.tile_rows import TileRows, columns_of, element_of
 from attn_mlir.schedules.softmax.row import LOG2E
 from attn_mlir.schedules.sources.kv_source import KEYS, OUTPUT_GRADIENTS, QUERIES, VALUES, Operand
 from attn_mlir.schedules.sources.row_vectors import StoredVector
 
-Named = tuple[str, Operand, Value]  # name of a ring, operand, memref
+Named = tuple[str, Operand, tuple[Value, ...]]  # name of a ring, operand, memrefs of its columns
+PART_NAMES = ("_nope", "_rope")  # of the gradients of an operand of two tensors
+
+
+class Part(NamedTuple):
+    """A gradient of some columns of an operand that stands still.
+
+    Attributes:
+      name: of its ring.
+      column: the first of these columns in a tile of the operand.
+      columns: of a tile of the gradient.
+      element: its type in memory.
+      rows: of the operand, with the gradient as their result.
+      is_of_scores: whether the operand is the first one, of whose products scores are.
+    """
+
+    name: str
+    column: int
+    columns: int
+    element: Any
+    rows: TileRows
+    is_of_scores: bool
+
+    def of(self, tile: Value) -> Value:
+        """These columns of a tile of the operand, or of what streams and has as many."""
+        return b.columns(tile, self.column, self.columns)
 
 
 @dataclass(frozen=True)
@@ -26,7 +52,8 @@ class Gradients:
       do: memref as of queries, the gradient of O.
       lse, delta: memrefs [batch, heads, sq], or as queries are stored.
       weights: likewise, factors of the probabilities of each query; None for 1.
-      results: dK and dV, or dQ: memrefs as of what they are gradients of.
+      results: dK and dV, or dQ, each of as many memrefs as what it is the gradient of, with heads
+        of their own.
       dq_accum: memref as of queries, f32, which dQ without the scale is added to; None without.
       turns: memref [batch, heads, tiles] of i32, by which CTAs add in order; None in any order.
     """
@@ -43,19 +70,36 @@ class Gradients:
     def operands(self) -> tuple[tuple[Named, Named], tuple[Named, Named]]:
         """The two that stand still, and the two that stream."""
         problem = self.problem
-        (queries,) = problem.q
         of_queries: tuple[Named, Named] = (
-            ("q", QUERIES, queries),
-            ("do", OUTPUT_GRADIENTS, self.do),
+            ("q", QUERIES, problem.q),
+            ("do", OUTPUT_GRADIENTS, (self.do,)),
         )
-        of_keys: tuple[Named, Named] = ("k", KEYS, problem.k), ("v", VALUES, problem.v)
+        of_keys: tuple[Named, Named] = ("k", KEYS, problem.keys), ("v", VALUES, (problem.v,))
         return problem.direction.ordered(of_queries, of_keys)
 
     def rows(self) -> tuple[TileRows, TileRows]:
-        """The rows of the operands that stand still, each with its gradient if it has one."""
+        """The rows of the operands that stand still."""
         (_, (_, _, second)), _ = self.operands()
         first = self.problem.rows
-        return first, replace(first, operands=(second,), result=self.results[-1])
+        return first, replace(first, operands=second)
+
+    def parts(self) -> list[Part]:
+        """The gradients, those of the first operand first."""
+        problem, (named, _) = self.problem, self.operands()
+        found, results = list[Part](), iter(self.results)
+        widths = problem.columns, problem.v_columns
+        operands = zip(named, self.rows(), widths, (True, False), strict=True)
+        for (name, _, tensors), rows, width, is_of_scores in operands:
+            suffixes, column = PART_NAMES if len(tensors) > 1 else ("",), 0
+            for suffix, result in zip(suffixes, results, strict=False):
+                columns, made = (
+                    columns_of(result) if suffix else width,
+                    replace(rows, result=result),
+                )
+                called, element = f"d{name}{suffix}", element_of(result)
+                found.append(Part(called, column, columns, element, made, is_of_scores))
+                column += columns
+        return found
 
     def exponents(self) -> StoredVector:
         """The number subtracted from the exponent of each query, in units of log2: its LSE.

@@ -12,7 +12,7 @@ rows --lse,delta--> attend
 ```
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -78,51 +78,6 @@ class GradientConfig(Config):
         """As of every configuration; few if the modifier reads tensors, beside the gradients."""
         del element_bits
         return SCORES_AT_A_TIME if modifier.reads else 0
-
-
-class GradientsSchedule:
-    """A schedule of gradients; what stands still is its policy's word.
-
-    Attributes:
-      config: of the operation.
-    """
-
-    policy: ClassVar[GradientsPolicy]
-    config: ClassVar[type[GradientConfig]] = GradientConfig
-
-    def build(self, function: Any, op: GradientsOf, target: Target) -> ws.KernelOp:
-        """Builds the kernel of a function of one operation, which has `attn.config`.
-
-        Raises:
-          VerifyError: the function computes something else as well, the operation has no
-            configuration, or operands whose storage has no code.
-        """
-        direction = ROWS_ARE_KEYS if self.policy.keys_stand else ROWS_ARE_QUERIES
-        with gradients_kernel(function, op, direction, self.config) as (kernel, gradients):
-            b.emit_roles(self.roles(gradients, self.config.of(op), target))
-        return kernel
-
-    def roles(self, gradients: Gradients, config: Any, target: Target) -> list[b.Role]:
-        """The roles of the kernel: by default in the registers of the groups that multiply.
-
-        Args:
-          config: as `config` says.
-        """
-        return roles_of(gradients, config, GradientStorage(gradients))
-
-
-@register
-class KvGradients(GradientsSchedule):
-    """Gradients of keys and values, which stand still."""
-
-    policy: ClassVar[GradientsPolicy] = KV_GRADIENTS
-
-
-@register
-class QGradients(GradientsSchedule):
-    """Gradients of queries, which stand still."""
-
-    policy: ClassVar[GradientsPolicy] = Q_GRADIENTS
 
 
 @contextmanager
@@ -194,6 +149,53 @@ def _block(op: Any, config: GradientConfig, direction: Direction) -> Block:
     positions, keys = direction.ordered(config.rows_per_cta, config.tile_n)
     heads, _ = direction.ordered(1, op.heads // op.kv_heads)
     return Block(positions, heads, keys)
+
+
+class GradientsSchedule:
+    """A schedule of gradients; what stands still is its policy's word.
+
+    Attributes:
+      config: of the operation.
+      opened: the kernel whose body is built, as of `gradients_kernel`.
+    """
+
+    policy: ClassVar[GradientsPolicy]
+    config: ClassVar[type[GradientConfig]] = GradientConfig
+    opened: ClassVar[Callable[..., Any]] = staticmethod(gradients_kernel)
+
+    def build(self, function: Any, op: Any, target: Target) -> ws.KernelOp:
+        """Builds the kernel of a function of one operation, which has `attn.config`.
+
+        Raises:
+          VerifyError: the function computes something else as well, the operation has no
+            configuration, or operands whose storage has no code.
+        """
+        direction = ROWS_ARE_KEYS if self.policy.keys_stand else ROWS_ARE_QUERIES
+        with self.opened(function, op, direction, self.config) as (kernel, gradients):
+            b.emit_roles(self.roles(gradients, self.config.of(op), target))
+        return kernel
+
+    def roles(self, gradients: Gradients, config: Any, target: Target) -> list[b.Role]:
+        """The roles of the kernel: by default in the registers of the groups that multiply.
+
+        Args:
+          config: as `config` says.
+        """
+        return roles_of(gradients, config, GradientStorage(gradients))
+
+
+@register
+class KvGradients(GradientsSchedule):
+    """Gradients of keys and values, which stand still."""
+
+    policy: ClassVar[GradientsPolicy] = KV_GRADIENTS
+
+
+@register
+class QGradients(GradientsSchedule):
+    """Gradients of queries, which stand still."""
+
+    policy: ClassVar[GradientsPolicy] = Q_GRADIENTS
 
 
 def roles_of(

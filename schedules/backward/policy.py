@@ -74,7 +74,7 @@ class GradientsPolicy(Policy):
 
     def held(self, facts: Facts) -> int:
         """Columns of gradients that a group has in registers, or a work tile in tensor memory."""
-        return columns_of(facts.head_dim) + columns_of(facts.v_head_dim) * self.keys_stand
+        return columns_of(row_columns(facts)) + columns_of(facts.v_head_dim) * self.keys_stand
 
     def for_large_heads(self, facts: Facts) -> Knobs:
         """The settings that the size of a head changes: none."""
@@ -135,7 +135,7 @@ class DividedKvGradientsPolicy(KvGradientsPolicy):
 
     def held(self, facts: Facts) -> int:
         """As of every policy of gradients: one of the two."""
-        return columns_of(max(facts.head_dim, facts.v_head_dim))
+        return columns_of(max(row_columns(facts), facts.v_head_dim))
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:
         """As of other gradients, with one tile of keys."""
@@ -151,8 +151,8 @@ class QGradientsPolicy(GradientsPolicy):
 
     def for_large_heads(self, facts: Facts) -> Knobs:
         """As of every policy of gradients: smaller tiles of keys."""
-        is_large = columns_of(facts.head_dim) + columns_of(facts.v_head_dim) > MOST_BESIDE_TWO
-        return {"tile_n": 48} if is_large else {}
+        row = columns_of(row_columns(facts)) + columns_of(facts.v_head_dim)
+        return {"tile_n": 48} if row > MOST_BESIDE_TWO else {}
 
 
 class FusedPolicy(GradientsPolicy):
@@ -194,6 +194,11 @@ class FusedPolicy(GradientsPolicy):
         """As of other gradients; queries are the rows of the product that makes dQ."""
         tiles = {"q_tiles": one_of(MOST_GROUPS), "tile_n": one_of(target.rows_per_product)}
         return {**super().domains(facts, target, knobs), **tiles}
+
+
+def row_columns(facts: Facts) -> int:
+    """Columns of a row of queries and keys, with those of rope."""
+    return facts.head_dim + (0 if facts.rope is None else facts.rope.columns)
 
 
 def columns_of(head_dim: int) -> int:

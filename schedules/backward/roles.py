@@ -24,7 +24,7 @@ from typing import Protocol
 from attn_mlir.dialect import ws
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.adjoints import added, empty_sums, store_sums
-from attn_mlir.schedules.backward.gradients import Gradients, Named
+from attn_mlir.schedules.backward.gradients import Gradients, Named, Part
 from attn_mlir.schedules.backward.modified import times_slope
 from attn_mlir.schedules.backward.numbers import DELTA, LSE, WEIGHT, numbers_of
 from attn_mlir.schedules.backward.query_products import QueryProducts
@@ -47,6 +47,7 @@ class OperandRings(Protocol):
 
     streamed: list[b.Ring]
     results: list[b.Ring]
+    parts: list[Part]
     widths: tuple[int, int]
 
     @property
@@ -61,7 +62,7 @@ class GradientStorage:
     Attributes:
       stationary: the rows of the two operands that stand still.
       streamed: the rings of the two that stream.
-      results: of the gradients.
+      results: of the gradients, which are `parts`.
       numbers: the LSE and delta of queries, and with `has_weights` their weights.
       query_products: what groups do for the gradients of queries; None without these.
       widths: columns of the first and of the second operand.
@@ -96,9 +97,11 @@ class GradientStorage:
         ]
         self.numbers = numbers_of(gradients)
         self.has_weights = gradients.weights is not None
+        self.parts = gradients.parts()
+        shapes = [[config.tile_m, x.columns] for x in self.parts]
         self.results = [
-            b.Ring(f"d{name}", tile, instances=config.q_tiles)
-            for (name, tile), _ in zip((first, second), gradients.results, strict=False)
+            b.Ring(x.name, b.tile(shape, x.element, "shared"), instances=config.q_tiles)
+            for x, shape in zip(self.parts, shapes, strict=True)
         ]
 
 
@@ -114,7 +117,7 @@ def load(gradients: Gradients, storage: OperandRings, tile: WorkTile) -> None:
             rows.load(slot, sequence, tile.head, position, to_end=to_end)
             stationary.end(group)
     _, streamed = gradients.operands()
-    source = TensorRows(problem, {side: tensor for _, side, tensor in streamed})
+    source = TensorRows(problem, {side: tensors for _, side, tensors in streamed})
     rings = zip(streamed, storage.streamed, storage.widths, strict=True)
     source.fill_rings([Filled(side, ring, width) for (_, side, _), ring, width in rings], tile)
 
@@ -123,27 +126,34 @@ def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, group
     """The gradients of a group's rows, to the rings of results."""
     problem, zero = gradients.problem, b.f32_constant(0.0)
     steps = _Steps(problem, storage, tile, group)
-    widths = storage.widths[: len(storage.results)]
-    empty = [b.fill([problem.config.tile_m, width], zero) for width in widths]
-    first, *second = problem.over_column_heads(tile, empty, steps.of_head)
+    empty = [b.fill([problem.config.tile_m, x.columns], zero) for x in storage.parts]
+    found = problem.over_column_heads(tile, empty, steps.of_head)
     steps.release()
-    scaled = b.map_elements(lambda x: b.fmul(x, problem.scale), first)
-    hand_over(problem, storage.results, [scaled, *second], group)
+
+    def scaled(gradient: Value) -> Value:
+        return b.map_elements(lambda x: b.fmul(x, problem.scale), gradient)
+
+    pairs = zip(storage.parts, found, strict=True)
+    results = [scaled(x) if part.is_of_scores else x for part, x in pairs]
+    hand_over(storage.parts, storage.results, results, group)
 
 
 def hand_over(
-    problem: Problem, rings: Sequence[b.Ring], results: Sequence[Value], group: Value | int = 0
+    parts: Sequence[Part],
+    rings: Sequence[b.Ring],
+    results: Sequence[Value],
+    group: Value | int = 0,
 ) -> None:
     """Writes gradients of a group to their rings, in the order of these."""
     b.barrier()  # the group has read the stationary slots, where these results may lie
-    for ring, gradient in zip(rings, results, strict=True):
+    for part, ring, gradient in zip(parts, rings, results, strict=True):
         slot = ring.acquire(group)
-        b.store(b.rounded(gradient, problem.output), slot)
+        b.store(b.rounded(gradient, part.element), slot)
         b.commit(slot, "warps")
 
 
 class _Steps:
-    """The iterations of a work tile; a group's state is its gradients, the first without scale."""
+    """The iterations of a work tile; a group's state is its gradients, without scale."""
 
     def __init__(self, problem: Problem, storage: GradientStorage, tile: WorkTile, group: Value):
         self._problem, self._storage, self._group = problem, storage, group
@@ -177,12 +187,16 @@ class _Steps:
         tiles: ColumnTiles,
         test: Test | None,
         index: Value,
-        gradient: Value,
-        *others: Value,
+        *state: Value,
     ) -> list[Value]:
-        """One streamed tile; the state is a gradient, a second one if there are two, and sums."""
-        problem, count = self._problem, len(self._storage.results) - 1
-        second_gradient, sums = others[:count], others[count:]
+        """One streamed tile; the state is the gradients of the first operand that stands still, of
+        the second one if it has any, and sums.
+        """
+        problem, parts = self._problem, self._storage.parts
+        gradients_before, sums = state[: len(parts)], state[len(parts) :]
+        of_scores = [x for x in parts if x.is_of_scores]
+        first_gradients = gradients_before[: len(of_scores)]
+        second_gradients = gradients_before[len(of_scores) :]
         slots: list[Value] = []
         raw: list[Value] = []
         for stationary, ring in zip(self._stationary, self._storage.streamed, strict=True):
@@ -205,22 +219,27 @@ class _Steps:
         sums = added(problem, tile, scores, found, differences, *at, sums)
         gradients = b.rounded(gradients, problem.element)
         weights = b.rounded(times(weights, row_weights), problem.element)
-        queries, later = self._storage.query_products, 1
+        queries, later = self._storage.query_products, len(of_scores)
         if queries is not None:
             queries.hand_over(gradients, self._group)
         second_products = [
-            added_product(accumulators, weights, second) for accumulators in second_gradient
+            added_product(accumulators, weights, second) for accumulators in second_gradients
         ]
         if queries is not None:
             later += queries.issue(self._group)
-        first_product = added_product(gradient, gradients, first)
+        first_products = [
+            added_product(accumulators, gradients, part.of(first))
+            for part, accumulators in zip(of_scores, first_gradients, strict=True)
+        ]
         second_done = [b.wait_product(product, newest=later) for product in second_products]
         b.release(second, "warps")
         if queries is not None:
             queries.finish(self._group)
-        gradient = b.wait_product(first_product)
+        newer = reversed(range(len(of_scores)))
+        pairs = zip(first_products, newer, strict=True)
+        first_done = [b.wait_product(product, newest=count) for product, count in pairs]
         b.release(first, "warps")
-        return [gradient, *second_done, *sums]
+        return [*first_done, *second_done, *sums]
 
 
 def store_gradients(gradients: Gradients, storage: OperandRings, tile: WorkTile) -> None:
@@ -228,7 +247,7 @@ def store_gradients(gradients: Gradients, storage: OperandRings, tile: WorkTile)
     problem = gradients.problem
     for group in range(problem.config.q_tiles):
         position = problem.first_position(tile, group)
-        for ring, rows in zip(storage.results, gradients.rows(), strict=False):
+        for ring, part in zip(storage.results, storage.parts, strict=True):
             slot = ring.wait(group)
-            rows.store(slot, tile.results, tile.head, position)
+            part.rows.store(slot, tile.results, tile.head, position)
             b.release(slot, "copy_engine")

@@ -105,6 +105,25 @@ def _mla(op: attn.MlaOp) -> Facts:
     )
 
 
+def _mla_gradients(op: attn.MlaKvGradientsOp | attn.MlaQGradientsOp) -> Facts:
+    element = element_name(op.element_type)
+    return Facts(
+        operation=op.OPERATION_NAME.removeprefix("attn."),
+        heads=op.heads,
+        kv_heads=op.kv_heads,
+        head_dim=op.nope_dim,
+        v_head_dim=op.v_head_dim,
+        q_type=element,
+        kv_type=element,
+        out_type=element,
+        mask=op.mask_rule,
+        page_size=page_size_of(op.k_nope),
+        ragged_q=is_ragged(op.q_nope),
+        padded_q=has_padded_queries(op.q_nope),
+        rope=Rope(op.rope_dim, element, element),
+    )
+
+
 def _mla_decode(op: attn.MlaDecodeOp) -> Facts:
     return Facts(
         operation="mla_decode",
@@ -246,6 +265,8 @@ _FACTS: dict[type[Any], Any] = {
     attn.GradientsOp: _gradients,
     attn.KvGradientsOp: _gradients,
     attn.QGradientsOp: _gradients,
+    attn.MlaKvGradientsOp: _mla_gradients,
+    attn.MlaQGradientsOp: _mla_gradients,
 }
 
 

@@ -78,6 +78,8 @@ class Problem:
       tile_counter: memref [1] of i32 that CTAs fetch work tiles from; None without.
       direction: whether rows are queries or keys; `o` is an output of the rows.
       offsets: offsets of rows, columns and heads within a longer problem; None without.
+      k_rope: memref of one head, whose columns follow those of k in rows of all heads; None where k
+        has all columns, or a source of keys knows others.
     """
 
     q: tuple[Value, ...]
@@ -105,6 +107,12 @@ class Problem:
     tile_counter: Value | None = None
     direction: Direction = ROWS_ARE_QUERIES
     offsets: OffsetArguments | None = None
+    k_rope: Value | None = None
+
+    @property
+    def keys(self) -> tuple[Value, ...]:
+        """The memrefs whose columns are concatenated in a row of keys."""
+        return (self.k,) if self.k_rope is None else (self.k, self.k_rope)
 
     @property
     def shares_rows(self) -> bool:
@@ -216,7 +224,7 @@ class Problem:
     def rows(self) -> TileRows:
         """The position and head of each row of a tile."""
         ordered = self.direction.ordered
-        tensors, _ = ordered(self.q, (self.k,))
+        tensors, _ = ordered(self.q, self.keys)
         sequences, _ = ordered(self.query_sequences, self.key_sequences)
         heads, other_heads = ordered(self.heads, self.kv_heads)
         group = max(heads // other_heads, 1)

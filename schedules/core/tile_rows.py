@@ -29,7 +29,7 @@ class TileRows:
 
     Attributes:
       operands: memrefs, rows by heads by columns, whose columns are concatenated in a tile,
-        whatever their types.
+        whatever their types. One of a single head beside others is that of all heads.
       result: memref, likewise, that the kernel writes; lse: heads by rows, or None. A dimension for
         the sequence comes first where it has one.
       sequences: where the rows of each sequence lie.
@@ -162,7 +162,8 @@ class TileRows:
         for first, count, along in boxes:
             rows = b.rows(slot, first, count)
             for tensor, first_column, part in column_boxes(rows, self.operands, column):
-                target_coords = [*coords[:-1], first_column]
+                of_head = head_in(tensor, self.operands, coords[heads])
+                target_coords = [*coords[:heads], of_head, *coords[heads + 1 : -1], first_column]
                 source = limited(self._by_heads(tensor, heads), dims[0])
                 b.copy_in(source, part, target_coords, along)
 
@@ -250,6 +251,12 @@ def column_boxes(
             matches.append((tensor, (span.start - first) * bits // tensor_bits, part))
         first = end
     return matches
+
+
+def head_in(tensor: Value, tensors: tuple[Value, ...], head: Value) -> Value:
+    """The coordinate of a head in one of the tensors that make up rows, as of `TileRows`."""
+    own, others = (ir.MemRefType(x.type).shape[-2] for x in (tensor, tensors[0]))
+    return head if own == others else 0
 
 
 def product_operands(tile: Value, tensors: tuple[Value, ...], column: int = 0) -> list[Value]:

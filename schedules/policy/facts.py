@@ -83,7 +83,7 @@ class Facts:
 
     Attributes:
       operation: `mha`, `mla`, `mla_decode`, `sparse_mla`, `append`, `combine`, `delta`,
-        `gradients`, `kv_gradients` or `q_gradients`.
+        `gradients`, `kv_gradients`, `q_gradients`, `mla_kv_gradients` or `mla_q_gradients`.
       heads, kv_heads: heads of queries, and of keys and values; each serves a group of query heads.
       head_dim: columns of Q and K; without rope where that has tensors of its own. 0 of results for
         parts of the keys, which have neither.

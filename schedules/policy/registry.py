@@ -14,6 +14,12 @@ from attn_mlir.schedules.attention.keys_in_rows.policy import KEYS_IN_ROWS
 from attn_mlir.schedules.attention.streaming.policy import STREAMING
 from attn_mlir.schedules.attention.tensor_memory.policy import TENSOR_MEMORY
 from attn_mlir.schedules.attention.warpgroups.policy import WARPGROUPS
+from attn_mlir.schedules.backward.latent.policy import (
+    LATENT_KV_GRADIENTS,
+    LATENT_Q_GRADIENTS,
+    LATENT_TENSOR_KV_GRADIENTS,
+    LATENT_TENSOR_Q_GRADIENTS,
+)
 from attn_mlir.schedules.backward.policy import (
     DELTA,
     DIVIDED_KV_GRADIENTS,
@@ -75,6 +81,10 @@ POLICIES: list[Policy] = [
     Q_GRADIENTS,
     TENSOR_KV_GRADIENTS,
     TENSOR_Q_GRADIENTS,
+    LATENT_KV_GRADIENTS,
+    LATENT_Q_GRADIENTS,
+    LATENT_TENSOR_KV_GRADIENTS,
+    LATENT_TENSOR_Q_GRADIENTS,
 ]
 
 

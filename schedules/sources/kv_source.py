@@ -9,6 +9,7 @@ from attn_mlir.dialect import ws
 from .. import emit as b
 from ..core.column_tiles import ColumnTiles
 from ..core.problem import Problem, Value, WorkTile
+from ..core.tile_rows import column_boxes, head_in
 from ..operands.pages import Pages
 from ..operands.storage import StoredKeys
 from .lookahead import each_iteration
@@ -159,10 +160,12 @@ class CopiedKV(KVSource, StreamedKV):
 class TensorRows(CopiedKV):
     """Operands as rows of tensors, sequence by sequence; past a sequence's end reads 0."""
 
-    def __init__(self, problem: Problem, tensors: Mapping[Operand, Value] | None = None):
-        """Reads these tensors, by operand; K and V by default."""
+    def __init__(
+        self, problem: Problem, tensors: Mapping[Operand, tuple[Value, ...]] | None = None
+    ):
+        """Reads these tensors, by operand, whose columns are concatenated; K and V by default."""
         super().__init__(problem)
-        self._tensors = {KEYS: problem.k, VALUES: problem.v} if tensors is None else tensors
+        self._tensors = {KEYS: problem.keys, VALUES: (problem.v,)} if tensors is None else tensors
 
     @property
     def box_rows(self) -> int:
@@ -188,13 +191,15 @@ class TensorRows(CopiedKV):
         return []
 
     def load(self, operand: Operand, slot: Value, tile: CopiedTile, *, column: int = 0) -> None:
-        """Copies a box of an operand; past the end of the sequence, and past the head size,
-        it is zero.
+        """Copies a box of each tensor of an operand; past the end of the sequence, and past the
+        head size, it is zero.
         """
         _, rows = self._problem.sequences(tile.work)
         head, row = self._problem.column_head(tile.work), len(rows.lead)
-        coords = [*rows.lead, rows.row(tile.first_column), head, column]
-        b.copy_in(rows.within(self._tensors[operand], row), slot, coords, [row, row + 2])
+        place, tensors = [*rows.lead, rows.row(tile.first_column)], self._tensors[operand]
+        for tensor, first, part in column_boxes(slot, tensors, column):
+            coords = [*place, head_in(tensor, tensors, head), first]
+            b.copy_in(rows.within(tensor, row), part, coords, [row, row + 2])
 
 
 class PagedKV(CopiedKV):

@@ -243,6 +243,9 @@ def test_configurations_have_the_knobs_of_their_policies() -> None:
         "q-gradients": GradientConfig, "kv-gradients-tensor": TensorGradientConfig,
         "q-gradients-tensor": TensorGradientConfig, "gradients": FusedConfig,
         "kv-gradients-divided": DividedConfig,
+        "mla-kv-gradients": GradientConfig, "mla-q-gradients": GradientConfig,
+        "mla-kv-gradients-tensor": TensorGradientConfig,
+        "mla-q-gradients-tensor": TensorGradientConfig,
     }  # fmt: skip
     for policy in POLICIES:
         if policy.knobs:

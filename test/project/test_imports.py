@@ -26,7 +26,7 @@ BUILT = f"{DIALECTS} schedules.emit schedules.policy schedules.registry"
 POLICY = "dialect.attn dialect.orders dialect.targets element_types errors schedules.policy"
 POLICIES = (
     "schedules.append.policy schedules.attention.keys_in_rows.policy schedules.attention.streaming.policy "
-    "schedules.attention.tensor_memory.policy schedules.attention.warpgroups.policy schedules.backward.policy "
+    "schedules.attention.tensor_memory.policy schedules.attention.warpgroups.policy schedules.backward.latent.policy schedules.backward.policy "
     "schedules.backward.tensor_memory.policy schedules.combine.policy schedules.latent.common.policy "
     "schedules.latent.decode.policy schedules.latent.prefill.policy "
     "schedules.latent.sparse.policy"

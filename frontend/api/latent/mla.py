@@ -141,7 +141,7 @@ def mla(call: MlaCall) -> Plan:
         rows = {"q": attended["q"], **cache.operands}
         lengths_of_rows = sequence_lengths(rows, call.of_queries(), cache=cache, called=CALLED)
         lengths = _both(lengths, lengths_of_rows, cache)
-    _check_shapes(operands, cache)
+    check_shapes(operands, cache)
     scales = rope_scales(operands, call.k_rope_descale, cache)
     descales = {name: getattr(call, name) for name in ("q_descale", "k_descale", "v_descale")}
     scales |= row_scales(operands, lengths.sizes["batch"], descales)
@@ -264,7 +264,7 @@ def _check_dtypes(operands: Mapping[str, TensorView], cache: Cached | None) -> N
         )
 
 
-def _check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> None:
+def check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> None:
     """Refuses operands that do not belong together; q_nope, k_nope and v have the right ranks.
 
     Raises:

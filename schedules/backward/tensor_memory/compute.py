@@ -110,13 +110,14 @@ def _finish(
     problem = gradients.problem
     any_tile = problem.column_tiles(tile).any()
     finished = storage.finished.wait()
-    for number, (ring, sums) in enumerate(zip(storage.results, storage.accumulators, strict=True)):
-        slot, scale = ring.acquire(), b.f32_constant(1.0) if number else problem.scale
-        chunks = list(zip(_chunks(sums.at()), _chunks(slot), strict=True))
+    for part, ring in zip(storage.parts, storage.results, strict=True):
+        slot, scale = ring.acquire(), problem.scale if part.is_of_scores else b.f32_constant(1.0)
+        sums = part.of(storage.accumulators[0 if part.is_of_scores else -1].at())
+        chunks = list(zip(_chunks(sums), _chunks(slot), strict=True))
         for owner in range(PARTS):
             with b.when(b.compare("eq", group, owner)):
                 for chunk, target in chunks[owner::PARTS]:
-                    _store_scaled(problem.output, chunk, target, scale, any_tile)
+                    _store_scaled(part.element, chunk, target, scale, any_tile)
         b.commit(slot, "warps")
     b.release(finished, "warps")
 

@@ -39,7 +39,7 @@ class TensorGradientConfig(GradientConfig):
     other_registers: int = 104
 
 
-class _TensorGradients(GradientsSchedule):
+class TensorGradients(GradientsSchedule):
     """A schedule of gradients in tensor memory."""
 
     config: ClassVar[type[GradientConfig]] = TensorGradientConfig
@@ -50,14 +50,14 @@ class _TensorGradients(GradientsSchedule):
 
 
 @register
-class TensorKvGradients(_TensorGradients):
+class TensorKvGradients(TensorGradients):
     """Gradients of keys and values, which stand still."""
 
     policy: ClassVar[GradientsPolicy] = TENSOR_KV_GRADIENTS
 
 
 @register
-class TensorQGradients(_TensorGradients):
+class TensorQGradients(TensorGradients):
     """Gradients of queries, which stand still."""
 
     policy: ClassVar[GradientsPolicy] = TENSOR_Q_GRADIENTS

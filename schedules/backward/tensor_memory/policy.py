@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules.backward.policy import GradientsPolicy, columns_of
+from attn_mlir.schedules.backward.policy import GradientsPolicy, columns_of, row_columns
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
@@ -39,9 +39,9 @@ class TensorGradientsPolicy(GradientsPolicy):
 
     def for_large_heads(self, facts: Facts) -> Knobs:
         """As of every policy of gradients: smaller tiles, of the largest heads one at a time."""
-        if max(facts.head_dim, facts.v_head_dim) <= MOST_COLUMNS:
+        if max(row_columns(facts), facts.v_head_dim) <= MOST_COLUMNS:
             return {}
-        row = columns_of(facts.head_dim) + columns_of(facts.v_head_dim)
+        row = columns_of(row_columns(facts)) + columns_of(facts.v_head_dim)
         return {"tile_n": 64, "kv_stages": 2 if row <= MOST_BESIDE_TWO else 1}
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:

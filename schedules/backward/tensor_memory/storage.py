@@ -89,12 +89,12 @@ class TensorGradientStorage:
 
     Attributes:
       stationary, streamed: of the two operands of each side.
-      results: of the gradients.
+      results: of the gradients, which are `parts`.
       numbers: the LSE and delta of queries.
       widths: columns of the first and of the second operand.
       s, dp: scores with weights, if a product reads these, and gradients of weights with those of
         scores.
-      accumulators: of the gradients.
+      accumulators: of the gradients of each operand.
       finished: tokens of finished work tiles.
     """
 
@@ -116,19 +116,23 @@ class TensorGradientStorage:
             for named in named_tiles(streamed, config.tile_n)
         ]
         self.numbers = part_numbers_of(gradients)
-        named = list(zip(stationary, self.widths, gradients.results, strict=False))
-        sums = {f"d{name}": [config.tile_m, width] for (name, _, _), width, _ in named}
+        self.parts = gradients.parts()
+        shapes = [[config.tile_m, x.columns] for x in self.parts]
         self.results = [
-            b.Ring(name, b.tile(shape, problem.output, "shared"), producers=("warps",) * PARTS)
-            for name, shape in sums.items()
+            b.Ring(x.name, b.tile(shape, x.element, "shared"), producers=("warps",) * PARTS)
+            for x, shape in zip(self.parts, shapes, strict=True)
         ]
-        has_weights, bits = len(sums) > 1, ws.element_bits(element)
-        taken = 2 * config.tile_n + sum(width for _, width in sums.values())
-        taken += len(sums) * tensor_tile_columns(config.tile_m, config.tile_n, bits)
+        has_weights = not all(x.is_of_scores for x in self.parts)
+        taken = 2 * config.tile_n + sum(x.columns for x in self.parts)
+        bits, weighed = ws.element_bits(element), 1 + has_weights
+        taken += weighed * tensor_tile_columns(config.tile_m, config.tile_n, bits)
         is_dense = taken > target.tensor_columns
         self.s = Weighed(problem, ("s", "p" if has_weights else None), is_dense=is_dense)
         self.dp = Weighed(problem, ("dp", "ds"), is_dense=is_dense)
         self.accumulators = [
-            b.Buffer(f"{name} sums", b.tile(shape, f32, "tensor")) for name, shape in sums.items()
+            b.Buffer(f"d{name} sums", b.tile([config.tile_m, width], f32, "tensor"))
+            for (name, _, _), width, _ in zip(
+                stationary, self.widths, range(1 + has_weights), strict=False
+            )
         ]
         self.finished = b.Ring("finished", None, producers=("tensor_core",) * 2)

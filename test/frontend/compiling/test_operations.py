@@ -19,6 +19,7 @@ from attn_mlir.compiling.backward.gradients import (
     KvGradientsSpec,
     QGradientsSpec,
 )
+from attn_mlir.compiling.backward.mla_gradients import MlaKvGradientsSpec, MlaQGradientsSpec
 from attn_mlir.compiling.backward.row_sums import SinkDeltaSpec, SumPartsSpec, SumRowsSpec
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
@@ -67,6 +68,10 @@ REQUESTS = [
         lengths=Lengths(ragged_q=True),
         modifier=SOFTCAP,
         row_weights=True,
+    ),
+    MlaKvGradientsSpec(heads=4, kv_heads=2, nope_dim=128, rope_dim=64, mask=am.causal()),
+    MlaQGradientsSpec(
+        heads=4, nope_dim=64, rope_dim=16, v_head_dim=72, lengths=Lengths(ragged_q=True)
     ),
     RoundRowsSpec(heads=2, head_dim=72, dtype="f16"),
     ZeroRowsSpec(heads=2, head_dim=72),

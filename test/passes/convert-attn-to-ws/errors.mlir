@@ -18,7 +18,7 @@ func.func @f(%q: tensor<?x?x2x64xbf16>, %k: tensor<?x?x2x64xbf16>, %v: tensor<?x
 
 // A function is one attention operation and nothing else.
 
-// expected-error @below {{'func.func' op expects one attn.append or attn.combine or attn.delta or attn.gradients or attn.kv_gradients or attn.mha or attn.mla or attn.mla_decode or attn.q_gradients or attn.round_rows or attn.sink_delta or attn.sparse_mla or attn.sum_parts or attn.sum_rows or attn.zero_rows and func.return, got func.return}}
+// expected-error @below {{'func.func' op expects one attn.append or attn.combine or attn.delta or attn.gradients or attn.kv_gradients or attn.mha or attn.mla or attn.mla_decode or attn.mla_kv_gradients or attn.mla_q_gradients or attn.q_gradients or attn.round_rows or attn.sink_delta or attn.sparse_mla or attn.sum_parts or attn.sum_rows or attn.zero_rows and func.return, got func.return}}
 func.func @f(%x: f32) -> f32 {
   func.return %x : f32
 }

@@ -105,6 +105,7 @@ def draw(
     with_dlse: bool = True,
     mods: Recorded | None = None,
     sinks: Array | None = None,
+    own_columns: int | None = None,
 ) -> Sequence:
     """Operands of a sequence, with the results of its attention.
 
@@ -113,6 +114,7 @@ def draw(
       with_dlse: whether the LSE has a gradient: infinite for rows that see no key.
       mods: the score modifier of the request, with the tensors that it reads.
       sinks: [heads], the logits of sinks.
+      own_columns: of a row of keys; the others are those of the first head.
     """
     random = np.random.default_rng(seed)
     kind = NUMPY[request.dtype]
@@ -127,6 +129,7 @@ def draw(
     )
     if offset:
         q[..., 0], k[..., 0] = offset / scale, 1.0
+    k[..., own_columns:] = k[:, :1, own_columns:] if own_columns else k[..., own_columns:]
     options: dict[str, Any] = {"mask": request.mask, "scale": scale, "score_mod": mods}
     options["sinks"] = sinks
     made = attention_f64(q[None], k[None], v[None], **options)
@@ -324,7 +327,7 @@ def taken_apart(
     """Results of all sequences, as `stored` lays these out, for each sequence."""
     found = [_Apart({}, {}) for _ in given]
     for name, x in results.items():
-        is_of_q = name == "dq"
+        is_of_q = name.startswith("dq")
         counts = [len(one.q if is_of_q else one.k) for one in given]
         if lengths.ragged_q if is_of_q else lengths.ragged_k:
             rows = np.split(x, np.cumsum(counts)[:-1])
