@@ -8,6 +8,7 @@ operator, such as `attn_mlir::attention_call`: under `torch.compile`, `torch.exp
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -33,12 +34,16 @@ from attn_mlir.runtime.call.torch_tensors import (
 )
 
 P = ParamSpec("P")
+TRAINED = {
+    "attention": "attn_mlir.pytorch.autograd",
+    "mla": "attn_mlir.pytorch.latent_autograd",
+}  # where the functions lie that autograd records, whose gradients have kernels
 
 
 def _or_operator(function: Callable[P, Any]) -> Callable[P, Any]:
     """A function of `api`, in whose place tracers of PyTorch see the operator for it."""
     name = function.__name__
-    is_attention = name == "attention"
+    trains = TRAINED.get(name)
 
     @functools.wraps(function, updated=())
     def call(*arguments: P.args, **options: P.kwargs) -> Any:
@@ -46,10 +51,8 @@ def _or_operator(function: Callable[P, Any]) -> Callable[P, Any]:
             from attn_mlir.pytorch.in_graphs import IN_GRAPHS
 
             return IN_GRAPHS[name](*arguments, **options)
-        if is_attention and wants_gradient(arguments, options):
-            from attn_mlir.pytorch.autograd import trained
-
-            return trained(*arguments, **options)
+        if trains is not None and wants_gradient(arguments, options):
+            return importlib.import_module(trains).trained(*arguments, **options)
         return function(*arguments, **options)
 
     attributes = vars(function)

@@ -21,7 +21,7 @@ from attn_mlir.aten import deactivate as deactivate
 from attn_mlir.block_masks.blocks import BlockMask
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.mods import causal_from_top
-from attn_mlir.pytorch.autograd import check_attention, check_without_blocks
+from attn_mlir.pytorch.autograd import check_attention
 from attn_mlir.pytorch.batching import register_rules
 from attn_mlir.pytorch.call import Listing, call, call_now
 from attn_mlir.pytorch.elements import added, visible
@@ -192,8 +192,6 @@ def _attend(
         o, lse = call_now(q, k, v, blocks=blocks, **mods, **options)
         return (o if o.shape[-1] == width else o[..., :width]).transpose(1, 2), lse
     is_trained = wants_gradient(query, key, value)
-    if is_trained:
-        check_without_blocks(blocks)
     if mods["score_mod"] is None and mods["mask_mod"] is None and blocks is None:
         if is_trained and not in_graph:
             check_attention({"query": q, "key": k, "value": v}, mask, scale)

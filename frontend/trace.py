@@ -16,6 +16,8 @@ of i64 arrays, are i64. Integers wrap around, those of 8 and 16 bits in their ty
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -111,6 +113,30 @@ def _traced(
             raise SpecError(f"sinks must be [heads], got {array.ndim} dimensions")
         sink = graph.cast(graph.load(array.tensor, [coordinates[2]]), "f32").node
     return Program(tuple(graph.nodes), score.node, keeps, tuple(graph.tensors), sink), captures
+
+
+def keeps_of(program: Program) -> MaskMod:
+    """The predicate of a program, beside its score modifier as a `Recorded` without the predicate:
+    so that the tensors that both read are the same.
+    """
+
+    def keeps(*coordinates: Traced) -> Traced:
+        graph = coordinates[0].graph
+        given = dict(zip(ARGUMENTS[1:], coordinates, strict=True))
+        made: list[Traced | None] = []
+        for node in program.nodes:
+            args = [made[number] for number in node.args]
+            if node.op == "argument":
+                made.append(given.get(str(node.value)))
+            elif any(x is None for x in args):  # depends on the score
+                made.append(None)
+            else:
+                numbers = tuple(x.node for x in args if x is not None)
+                made.append(graph.add(dataclasses.replace(node, args=numbers)))
+        found = [x for x in map(made.__getitem__, program.keeps) if x is not None]
+        return functools.reduce(lambda x, y: x & y, found)
+
+    return keeps
 
 
 def _argument(name: str) -> Node:

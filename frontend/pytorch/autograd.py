@@ -22,10 +22,12 @@ from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.api.plan_cache import READER
 from attn_mlir.api.planners import planner_of
 from attn_mlir.caches import CACHES
+from attn_mlir.dialect.attn.block import BLOCK_LISTS
 from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import AttnError, SpecError, no_kernel
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.backward import attention_backward_in_graph
+from attn_mlir.pytorch.listed_blocks import EXTENTS, LISTED, with_block_mask
 from attn_mlir.pytorch.operators import AttentionArguments, attention_op, static_scale
 from attn_mlir.pytorch.readable import readable
 from attn_mlir.runtime.call.repeats import Known
@@ -54,12 +56,6 @@ NO_SECOND = (
     "attention has no second derivative: its gradients have none; leave create_graph out, or "
     "differentiate another function of its operands, such as PyTorch's attention"
 )
-NO_GRADIENT_WITH_BLOCKS = no_kernel(
-    "block_mask",
-    "pass its mask_mod, or call under torch.no_grad()",
-    context="in a graph where an operand requires a gradient",
-)
-
 _checked = Known[list[str | None]]()  # of calls whose gradients have kernels: names, for each
 # captured array, of the tensors that are read
 
@@ -132,16 +128,6 @@ def check_call(
     return operands, named, check_gradients(operands, named)
 
 
-def check_without_blocks(blocks: Any) -> None:
-    """Refuses lists of blocks in a graph of which a gradient is wanted.
-
-    Raises:
-      SpecError: says so.
-    """
-    if blocks is not None:
-        raise SpecError(NO_GRADIENT_WITH_BLOCKS)
-
-
 def register(
     operator: Any,
     call_of: Callable[..., tuple[Sequence[Any], Mapping[str, Any]]],
@@ -159,16 +145,19 @@ def register(
         operands, options = call_of(*inputs)
         if not options.get("return_lse"):
             raise SpecError("return_lse must be True: gradients are computed from LSE")
-        known = {**options, "scale": static_scale(options.get("scale"))}
+        q, k, _ = operands
+        known = with_block_mask(options, q, k, are_read=False)
+        known["scale"] = static_scale(options.get("scale"))
         read = check_gradients(dict(zip(OPERANDS, operands, strict=True)), known)
-        save(ctx, operands, output, options, read)
+        save(ctx, operands, output, options, read, (*OF_BACKWARD, *LISTED))
 
     def backward(ctx: Any, do: Any, dlse: Any) -> tuple[Any, ...]:
         needs: dict[str, Any] = dict(zip(names, ctx.needs_input_grad, strict=False))
         wanted = [name for name in WANTED if needs.get(name)]
-        captured: list[str] = list(compress(ctx.read, needs["captured"]))
+        behind = len(needs["captured"]) - len(ctx.read)  # lists of blocks
+        captured: list[str] = list(compress(ctx.read, needs["captured"][behind:]))
         found = gradients(ctx, do, dlse, wanted, captured)
-        lists = {"captured": [found.get(name) for name in ctx.read]}
+        lists = {"captured": [None] * behind + [found.get(name) for name in ctx.read]}
         return tuple(lists.get(name, found.get(name)) for name in needs)
 
     operator.register_autograd(backward, setup_context=setup)
@@ -180,16 +169,18 @@ def save(
     results: Sequence[Any],
     options: Mapping[str, Any],
     read: Mapping[str, Any],
+    of_backward: Sequence[str] = OF_BACKWARD,
 ) -> None:
     """Saves what the gradients of a call are computed from.
 
     Args:
-      operands: q, k and v.
+      operands: q, k and v, or what their function has in the place of these.
       results: O and LSE.
-      options: the others of `attention`; those of which gradients do not depend are left out.
+      options: the others of the function; those of which gradients do not depend are left out.
       read: the tensors that modifiers capture, which must not change either, by name.
+      of_backward: names of arguments of the function of gradients.
     """
-    options = {name: x for name, x in options.items() if name in OF_BACKWARD and x is not None}
+    options = {name: x for name, x in options.items() if name in of_backward and x is not None}
     arrays = {name: x for name, x in options.items() if isinstance(x, torch.Tensor)}
     ctx.save_for_backward(*operands, *results, *arrays.values(), *read.values())
     ctx.arrays, ctx.read = tuple(arrays), tuple(read)
@@ -233,19 +224,27 @@ def gradients(
             given = (x.detach() for x in (q, k, v, o, lse, do))
             found = attention_backward_in_graph(*given, **options)
         else:
-            found = attention_backward(q, k, v, o, lse, do, **options)
+            found = attention_backward(q, k, v, o, lse, do, **with_block_mask(options, q, k))
         for side, results in (("q", [found.dq]), ("k", [found.dk, found.dv])):
             if options.get(f"seqused_{side}") is not None:
-                _clear_outside([x for x in results if x is not None], options, side)
+                clear_outside([x for x in results if x is not None], options, side)
     made = dict(zip(WANTED, found, strict=False)) | dict(found.captured)
     made = {name: made[name] for name in (*wanted, *captured)}
-    if torch.is_grad_enabled():  # the graph of the gradients is wanted as well
-        once = _Once.apply(len(made), *made.values(), q, k, v, do, *others)
-        made = dict(zip(made, once, strict=True))
-    return made
+    return once(made, (q, k, v, do, *others))
 
 
-def _clear_outside(tensors: Sequence[Any], options: Mapping[str, Any], side: str) -> None:
+def once(made: dict[str, Any], given: Sequence[Any]) -> dict[str, Any]:
+    """Gradients, which refuse to be differentiated where the graph of theirs is wanted as well.
+
+    Args:
+      given: the tensors that they were computed from.
+    """
+    if not torch.is_grad_enabled():
+        return made
+    return dict(zip(made, _Once.apply(len(made), *made.values(), *given), strict=True))
+
+
+def clear_outside(tensors: Sequence[Any], options: Mapping[str, Any], side: str) -> None:
     """Zeroes the rows past the end of each sequence, which kernels do not write.
 
     Args:
@@ -330,7 +329,7 @@ def _plan_gradients(
             supported = "gradients are those of keys and values in tensors of their own"
             raise refuse(no_kernel(f"{name} of a {type(x).__name__}", supported))
     found = [described(x, name) for name, x in operands.items()]
-    views = {name: _dense(x, x.shape, x.dtype) for name, x in zip(OPERANDS, found, strict=True)}
+    views = {name: dense(x, x.shape, x.dtype) for name, x in zip(OPERANDS, found, strict=True)}
     if isinstance(options.get("sinks"), torch.Tensor):
         options = {**options, "sinks": options["sinks"].detach()}
     named: dict[str, Any] = {**views, **options, "return_lse": True}
@@ -340,7 +339,7 @@ def _plan_gradients(
     for name, value in options.items():
         if name not in (*OF_FORWARD, *OF_BACKWARD) and value is not DEFAULTS[name]:
             raise refuse(no_kernel(name, "gradients are those of attention without it"))
-    views |= {name: _dense(views["q"], x.shape, x.dtype) for name, x in (("o", o), ("lse", lse))}
+    views |= {name: dense(views["q"], x.shape, x.dtype) for name, x in (("o", o), ("lse", lse))}
     used = {name: x for name, x in options.items() if name in OF_BACKWARD and x is not None}
     used.setdefault("deterministic", torch.are_deterministic_algorithms_enabled())
     plan = functools.partial(planner_of(attention_backward), **views, do=views["o"], **used)
@@ -355,7 +354,7 @@ def _plan_gradients(
             raise refuse(str(error), name) from error
 
 
-def _dense(like: TensorView, shape: Sequence[int], dtype: str) -> TensorView:
+def dense(like: TensorView, shape: Sequence[int], dtype: str) -> TensorView:
     """A stand-in for a dense tensor where another one is."""
     strides = dense_strides(tuple(shape))
     return dataclasses.replace(like, shape=tuple(shape), strides=strides, dtype=dtype)
@@ -364,20 +363,23 @@ def _dense(like: TensorView, shape: Sequence[int], dtype: str) -> TensorView:
 def check_attention(
     operands: Mapping[str, Any], mask: str, scale: float, score_mod: Recorded | None = None
 ) -> None:
-    """`check_gradients` for a call of `attn_mlir::attention`."""
+    """`check_gradients` for a call of `attn_mlir::attention` without lists of blocks."""
     check_gradients(operands, {"mask": parse_mask(mask), "scale": scale, "score_mod": score_mod})
 
 
 def _of_attention(*inputs: Any) -> tuple[Sequence[Any], dict[str, Any]]:
     """Operands and options of a call of `attn_mlir::attention`, of which gradients are wanted."""
     call = AttentionArguments(*inputs)
-    check_without_blocks(call.block or None)
     options: dict[str, Any] = {"mask": parse_mask(call.mask), "scale": call.scale}
     options["return_lse"] = call.return_lse
+    read = [*call.captured]
+    if call.block:
+        lists, read = read[: len(BLOCK_LISTS)], read[len(BLOCK_LISTS) :]
+        options |= {**dict(zip(BLOCK_LISTS, lists, strict=True)), EXTENTS: [*call.block]}
     if call.modifier:
         program = Program.from_json(call.modifier)
         names = (tensor.name for tensor in program.tensors)
-        options["score_mod"] = Recorded(program, dict(zip(names, call.captured, strict=True)))
+        options["score_mod"] = Recorded(program, dict(zip(names, read, strict=True)))
     return call[: len(OPERANDS)], options
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from attn_mlir.api.attention_backward import WANTED, Gradients, attention_backward
 from attn_mlir.api.captured_gradients import check_names
 from attn_mlir.pytorch.graph_calls import CAPTURED, ModifiedCall
-from attn_mlir.pytorch.planned import breaks
+from attn_mlir.pytorch.listed_blocks import LISTED, TYPES, with_block_mask
+from attn_mlir.pytorch.planned import ViewOf, breaks
 from attn_mlir.pytorch.traced import traced
 
 torch: Any = importlib.import_module("torch")
@@ -19,11 +21,20 @@ OPERANDS = dict.fromkeys(("q", "k", "v", "o", "lse", "do"), "Tensor") | {
 }  # fmt: skip
 RESULTS = tuple(f"d{name}" for name in WANTED)
 
-BACKWARD = ModifiedCall(
+
+class _BackwardCall(ModifiedCall):
+    """`attention_backward` with lists of blocks, and what says which these are, as arguments."""
+
+    def unflattened(self, view_of: ViewOf, named: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = super().unflattened(view_of, named)
+        return with_block_mask(arguments, arguments["q"], arguments["k"])
+
+
+BACKWARD = _BackwardCall(
     attention_backward,
     OPERANDS,
     excluded=(*MODIFIERS, "block_mask"),
-    extra={CAPTURED: "str[]?"},
+    extra={CAPTURED: "str[]?", **TYPES},
 )
 attention_backward_call_op = BACKWARD.operator(
     "attention_backward_call", results=RESULTS, has_others=True
@@ -31,15 +42,19 @@ attention_backward_call_op = BACKWARD.operator(
 
 
 def attention_backward_in_graph(*arguments: Any, **options: Any) -> Gradients:
-    """The function for tracers, with the results of the function that it stands for."""
+    """The function for tracers, with the results of the function that it stands for.
+
+    Options may also have lists of blocks, as of `listed_blocks`.
+    """
     given = BACKWARD.by_name(arguments, options)
     untraced = MODIFIERS if torch.compiler.is_dynamo_compiling() else ()
     if breaks(given, "block_mask", *untraced):
         return attention_backward(*arguments, **options)
+    lists = {name: given.pop(name) for name in LISTED if name in given}
     mods = [given.pop(name, None) for name in MODIFIERS]
     names = check_names(given.pop("captured", ()))
     modifiers = traced(*mods, is_trained=True)
-    flat = {**BACKWARD.flattened(given), **({CAPTURED: names} if names else {})}
+    flat = {**BACKWARD.flattened(given), **lists, **({CAPTURED: names} if names else {})}
     *made, others = attention_backward_call_op(
         captured=modifiers.tensors, modifier=modifiers.text, **flat
     )

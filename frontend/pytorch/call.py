@@ -77,7 +77,9 @@ def call(
     lists: list[Any] = []
     block: Sequence[int] = ()
     if blocks is not None:
-        operands = {name: described(x, name) for name, x in zip(OPERANDS, (q, k, v), strict=True)}
+        with torch.no_grad():
+            pairs = zip(OPERANDS, (q, k, v), strict=True)
+            operands = {name: described(x, name) for name, x in pairs}
         if isinstance(blocks, BlockMask):
             check_without_offsets(blocks)
             mask = str(mask_of(blocks, None, mask_mod))
@@ -93,7 +95,7 @@ def call(
         check_extents(mod, sizes)
     is_trained = wants_gradient(q, k, v)
     modifiers = traced(score_mod, mask_mod, is_trained=is_trained)
-    if is_trained:
+    if is_trained and not block:
         check_attention({"query": q, "key": k, "value": v}, mask, scale, modifiers.recorded)
     read = [*lists, *modifiers.tensors]
     return attention_op(q, k, v, read, modifiers.text, mask, scale, return_lse, list(block))

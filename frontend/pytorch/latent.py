@@ -8,19 +8,26 @@ may have `indices`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from attn_mlir.api.latent.mla import mla
+from attn_mlir.api.latent.mla_backward import MLA_WANTED
 from attn_mlir.api.latent.mla_decode import mla_decode
 from attn_mlir.api.latent.sparse_mla import sparse_mla
 from attn_mlir.pytorch.graph_calls import VALUES, GraphCall
+from attn_mlir.pytorch.latent_autograd import register, trained
+from attn_mlir.pytorch.planned import breaks
+from attn_mlir.pytorch.shapes import wants_gradient
 
 SCALED = {"scale": "Scalar"}
 CACHED = {**SCALED, "mask": "str", "cache": "str"}
 
 MLA = GraphCall(
     mla,
-    dict.fromkeys(("q_nope", "q_rope", "k_nope", "k_rope", "v"), "Tensor") | CACHED,
+    dict.fromkeys(MLA_WANTED, "Tensor") | CACHED,
     cache="k_rope",
     rows=("k_rope", VALUES),
+    differentiable=MLA_WANTED,
 )
 SPARSE_MLA = GraphCall(sparse_mla, dict.fromkeys(("q", "kv", "indices"), "Tensor") | SCALED)
 MLA_DECODE = GraphCall(
@@ -33,9 +40,22 @@ MLA_DECODE = GraphCall(
 )
 
 mla_call_op = MLA.operator("mla_call", results=("o", "lse"))
+register(mla_call_op, MLA)
 sparse_mla_call_op = SPARSE_MLA.operator("sparse_mla_call", results=("o", "lse", "max_logits"))
 mla_decode_call_op = MLA_DECODE.operator("mla_decode_call", results=("o", "lse"))
 
-mla_in_graph = MLA.in_graph(mla_call_op)
 sparse_mla_in_graph = SPARSE_MLA.in_graph(sparse_mla_call_op)
 mla_decode_in_graph = MLA_DECODE.in_graph(mla_decode_call_op)
+
+_mla_in_graph = MLA.in_graph(mla_call_op)
+
+
+def mla_in_graph(*arguments: Any, **options: Any) -> Any:
+    """The function for tracers; with LSE, and one node of autograd, where a gradient is wanted."""
+    named = MLA.by_name(arguments, options)
+    if not wants_gradient(*(named.get(name) for name in MLA_WANTED)):
+        return _mla_in_graph(*arguments, **options)
+    if breaks(named):
+        return trained(*arguments, **options)
+    o, lse = _mla_in_graph(**{**named, "return_lse": True})
+    return (o, lse) if named.get("return_lse") else o

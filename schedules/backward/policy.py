@@ -97,8 +97,9 @@ class GradientsPolicy(Policy):
         if mismatch := super().mismatch(facts, target):
             return mismatch
         if self.held(facts) > self.most_held:
+            name = "head_dim" if facts.rope is None else "nope_dim + rope_dim"
             columns = f"at most {self.most_held} with v_head_dim"
-            return Mismatch("head_dim", columns, facts.head_dim)
+            return Mismatch(name, columns, row_columns(facts))
         return first_mismatch([("page_size", facts.page_size, one_of(0))])
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:

@@ -15,6 +15,7 @@ from attn_mlir.api.appending import AppendCall
 from attn_mlir.api.attention import AttentionCall
 from attn_mlir.api.attention_backward import AttentionBackwardCall
 from attn_mlir.api.latent.mla import MlaCall
+from attn_mlir.api.latent.mla_backward import MlaBackwardCall
 from attn_mlir.api.latent.mla_decode import MlaDecodeCall
 from attn_mlir.api.latent.sparse_mla import SparseMlaCall
 from attn_mlir.api.lengths import LengthArguments
@@ -26,6 +27,7 @@ CALLS = {
     "attention": AttentionCall,
     "attention_backward": AttentionBackwardCall,
     "mla": MlaCall,
+    "mla_backward": MlaBackwardCall,
     "mla_decode": MlaDecodeCall,
     "sparse_mla": SparseMlaCall,
     "append_kv": AppendCall,

@@ -216,6 +216,38 @@ MLA = {
     **ON,
 }
 
+LATENT_RESULTS = {
+    "o": normal(BATCH, SQ, HEADS, NOPE),
+    "lse": ones(BATCH, HEADS, SQ),
+    "do": normal(BATCH, SQ, HEADS, NOPE, seed=1),
+}
+
+
+def latent_backward() -> dict[str, Any]:
+    return {**latent(), **LATENT_RESULTS}
+
+
+LATENT_RAGGED_RESULTS = {
+    **{name: x.reshape(-1, *x.shape[2:]) for name, x in LATENT_RESULTS.items()},
+    "lse": ones(HEADS, BATCH * SQ),
+}
+MLA_BACKWARD = {
+    **{name: MLA[name] for name in (*latent(), "mask")},
+    "o": Change(normal(BATCH, SQ, HEADS, NOPE, seed=9)),
+    "do": Change(normal(BATCH, SQ, HEADS, NOPE, seed=9)),
+    "lse": Change(ones(BATCH, HEADS, SQ, value=2)),
+    "dlse": Change(ones(BATCH, HEADS, SQ)),
+    "wanted": Change(("q_nope",)),
+    **{
+        name: Change(
+            x.value, {**LATENT_RAGGED, **LATENT_RAGGED_RESULTS} if x.given is RAGGED else x.given
+        )
+        for name, x in LENGTH_CHANGES.items()
+        if not name.startswith("cache")
+    },
+    **ON,
+}
+
 ROW = 576
 LISTS, EXTRA_LISTS = np.zeros((BATCH, 1, 5), np.int32), np.zeros((BATCH, 1, 3), np.int32)
 TABLE = i32([0, 1], [2, 3])
@@ -455,6 +487,7 @@ OURS = {
     "attention_backward": Subject(am.attention_backward, backward, BACKWARD),
     "plan": Subject(am.plan, dense, ATTENTION),
     "mla": Subject(am.mla, latent, MLA),
+    "mla_backward": Subject(am.mla_backward, latent_backward, MLA_BACKWARD),
     "mla_decode": Subject(am.mla_decode, decode, MLA_DECODE),
     "sparse_mla": Subject(am.sparse_mla, sparse, SPARSE_MLA),
     "append_kv": Subject(am.append_kv, append, APPEND),
