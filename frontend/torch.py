@@ -26,6 +26,7 @@ from attn_mlir.pytorch.batching import register_rules
 from attn_mlir.pytorch.call import Listing, call, call_now
 from attn_mlir.pytorch.elements import added, visible
 from attn_mlir.pytorch.graph import call_in_graph
+from attn_mlir.pytorch.jagged import attend_jagged, is_nested
 from attn_mlir.pytorch.kernel_options import check_kernel_options
 from attn_mlir.pytorch.operators import attention_op
 from attn_mlir.pytorch.readable import padded
@@ -63,7 +64,8 @@ def scaled_dot_product_attention(
     """As `torch.nn.functional.scaled_dot_product_attention`.
 
     Args:
-      query: [..., heads, sq, head_dim], bfloat16 or float16; of any rank from 2 on.
+      query: [..., heads, sq, head_dim], bfloat16 or float16; of any rank from 2 on. Or, as key and
+        value then, a nested tensor [batch, heads, ragged, head_dim] of layout torch.jagged.
       key: [..., kv_heads, sk, head_dim].
       value: [..., kv_heads, sk, v_head_dim]. Extents of 1 before the last two are broadcast.
       attn_mask: bool, True for visible scores, or float, which is added to the scores; its last two
@@ -74,13 +76,17 @@ def scaled_dot_product_attention(
       enable_gqa: whether heads may be a multiple of kv_heads.
 
     Returns:
-      [..., heads, sq, v_head_dim].
+      [..., heads, sq, v_head_dim]; of nested tensors one with the offsets of query.
 
     Raises:
-      SpecError: an argument is wrong, or has no kernel: dropout, other dtypes.
+      SpecError: an argument is wrong, or has no kernel: dropout, other dtypes, masks of nested
+        tensors.
     """
     if flag("is_causal", is_causal) and attn_mask is not None:
         raise SpecError("attn_mask and is_causal exclude each other")
+    if is_nested(query, key, value, attn_mask):
+        enable_gqa = flag("enable_gqa", enable_gqa)
+        return attend_jagged(query, key, value, attn_mask, is_causal, scale, enable_gqa)
     query, key, value = checked(query, key, value)
     operands = fold(query, key, value, enable_gqa=flag("enable_gqa", enable_gqa))
     score_mod: ScoreMod | None = None

@@ -84,6 +84,8 @@ def override(device: str, *, falls_back: bool) -> Override:
         warnings.simplefilter("ignore", UserWarning)
         for function in OPERATORS[device]:
             name = f"_{function.__name__}"
+            if not hasattr(torch.ops.aten, name):
+                continue  # nothing calls it in this version of PyTorch
             own = _own_kernel(name, key) if falls_back else None
             kernel = functools.partial(_computed, name, function, own)
             library.impl(name, kernel, key, with_keyset=True)

@@ -28,8 +28,9 @@ from attn_mlir.errors import AttnError, SpecError, no_kernel
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.backward import attention_backward_in_graph
 from attn_mlir.pytorch.listed_blocks import EXTENTS, LISTED, with_block_mask
-from attn_mlir.pytorch.operators import AttentionArguments, attention_op, static_scale
+from attn_mlir.pytorch.operators import AttentionArguments, attention_op, static_numbers
 from attn_mlir.pytorch.readable import readable
+from attn_mlir.pytorch.shapes import outside_of
 from attn_mlir.runtime.call.repeats import Known
 from attn_mlir.runtime.call.signatures import Signature
 from attn_mlir.runtime.call.tensors import TensorView, dense_strides, described
@@ -146,8 +147,7 @@ def register(
         if not options.get("return_lse"):
             raise SpecError("return_lse must be True: gradients are computed from LSE")
         q, k, _ = operands
-        known = with_block_mask(options, q, k, are_read=False)
-        known["scale"] = static_scale(options.get("scale"))
+        known = with_block_mask(static_numbers(options), q, k, are_read=False)
         read = check_gradients(dict(zip(OPERANDS, operands, strict=True)), known)
         save(ctx, operands, output, options, read, (*OF_BACKWARD, *LISTED))
 
@@ -253,18 +253,10 @@ def clear_outside(tensors: Sequence[Any], options: Mapping[str, Any], side: str)
       side: `q` or `k`.
     """
     first = tensors[0]
-    used = torch.as_tensor(options[f"seqused_{side}"], device=first.device)
-    offsets = options.get(f"cu_seqlens_{side}")
-    if offsets is None:
-        outside = torch.arange(first.shape[1], device=first.device) >= used[:, None]
-    else:
-        offsets = torch.as_tensor(offsets, device=first.device)
-        rows = torch.arange(first.shape[0], dtype=offsets.dtype, device=first.device)
-        sequence = torch.searchsorted(offsets[1:], rows, right=True)
-        known = sequence.clamp(max=used.shape[0] - 1)
-        outside = (rows - offsets[known] >= used[known]) | (sequence != known)
+    used, offsets = options[f"seqused_{side}"], options.get(f"cu_seqlens_{side}")
+    outside = outside_of(first, used, offsets)[..., None, None]
     for x in tensors:
-        x.masked_fill_(outside[..., None, None], 0)
+        x.masked_fill_(outside, 0)
 
 
 def check_gradients(operands: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:

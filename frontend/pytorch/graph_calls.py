@@ -21,7 +21,7 @@ from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.caches import TYPES, check_fields, declared, flatten_cache, rebuild_cache
-from attn_mlir.pytorch.operators import static_scale
+from attn_mlir.pytorch.operators import LONGEST, static_numbers
 from attn_mlir.pytorch.planned import BREAKS, OUTPUT_DTYPES, ViewOf, breaks, with_views
 from attn_mlir.pytorch.shapes import check_argument
 from attn_mlir.runtime.call.tensors import described
@@ -65,6 +65,7 @@ class GraphCall:
         parameters = inspect.signature(self.function).parameters
         left_out = (*self.operands, *self.excluded, *self.renamed, *BREAKS)
         options = {n: TYPES[str(x.annotation)] for n, x in parameters.items() if n not in left_out}
+        options |= {name: "SymInt?" for name in LONGEST if name in options}
         options |= {self.renamed[name]: "Tensor?" for name in self.renamed}
         if self.cache and self.rows[1] not in self.operands:
             options[self.rows[1]] = "Tensor?"
@@ -174,7 +175,7 @@ class GraphCall:
             values |= dict(zip(names, arguments, strict=False))
             if "num_splits" in options and not values.get("num_splits"):
                 values["num_splits"] = 1  # results do not depend on it
-            values["scale"] = static_scale(values.get("scale"))
+            values = static_numbers(values)
             like = values[names[0]]
             outputs = {
                 x.name: like.new_empty(x.shape, dtype=OUTPUT_DTYPES[x.dtype])

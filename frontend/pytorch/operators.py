@@ -7,7 +7,7 @@ operands, and refuse everything that the operators refuse.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from attn_mlir.api.attention import attention, check_captured, check_scale, planned, spec_of
@@ -20,11 +20,13 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.pytorch.readable import readable
 from attn_mlir.runtime.call.tensors import TensorView, described, view
+from attn_mlir.runtime.call.torch_tensors import size_met
 from attn_mlir.tracing.indices import check_indices
 
 torch: Any = importlib.import_module("torch")
 
 OPERANDS = ("q", "k", "v")
+LONGEST = ("max_seqlen_q", "max_seqlen_k")
 
 
 def static_scale(scale: Any) -> Any:
@@ -32,6 +34,13 @@ def static_scale(scale: Any) -> Any:
     it.
     """
     return 1.0 if isinstance(scale, torch.SymFloat) else scale
+
+
+def static_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by name; numbers that may change from run to run of a graph have some value."""
+    options = {**options, "scale": static_scale(options.get("scale"))}
+    longest = {name: size_met(options[name]) for name in LONGEST if options.get(name) is not None}
+    return options | longest
 
 
 class AttentionArguments(NamedTuple):

@@ -125,6 +125,25 @@ def wants_gradient(*operands: Any) -> bool:
     return torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in operands)
 
 
+def outside_of(rows: Any, used: Any, offsets: Any = None) -> Any:
+    """Which rows lie past the end of their sequence, as bools [batch, rows], or [rows] with offsets.
+
+    Args:
+      rows: [batch, rows, ...], or [rows, ...] with offsets.
+      used: [batch], the length of each sequence.
+      offsets: [batch + 1], where sequences begin and the last one ends; a row behind that is
+        outside.
+    """
+    used = torch.as_tensor(used, device=rows.device)
+    if offsets is None:
+        return torch.arange(rows.shape[1], device=rows.device) >= used[:, None]
+    offsets = torch.as_tensor(offsets, device=rows.device)
+    numbers = torch.arange(rows.shape[0], dtype=offsets.dtype, device=rows.device)
+    sequence = torch.searchsorted(offsets[1:], numbers, right=True)
+    known = sequence.clamp(max=used.shape[0] - 1)
+    return (numbers - offsets[known] >= used[known]) | (sequence != known)
+
+
 def at_tracing_time(ask: Callable[[], bool]) -> bool:
     """The answer that PyTorch's compiler takes as a constant, when it traces this."""
     return ask()

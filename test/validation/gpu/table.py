@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attn_mlir.validation.gpu import (
+    activation,
     appending,
     attention,
     decode,
@@ -20,6 +21,7 @@ from attn_mlir.validation.gpu.check import CHECKS, checks
 
 __all__ = [
     "CHECKS",
+    "activation",
     "appending",
     "attention",
     "checks",
