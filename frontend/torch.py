@@ -84,7 +84,7 @@ def scaled_dot_product_attention(
     """
     if flag("is_causal", is_causal) and attn_mask is not None:
         raise SpecError("attn_mask and is_causal exclude each other")
-    if is_nested(query, key, value, attn_mask):
+    if is_nested(query, key, value):
         enable_gqa = flag("enable_gqa", enable_gqa)
         return attend_jagged(query, key, value, attn_mask, is_causal, scale, enable_gqa)
     query, key, value = checked(query, key, value)

@@ -11,25 +11,29 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.calls import attention
+from attn_mlir.api.attention import attention
 from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.masks import causal, full
 from attn_mlir.mods import causal_from_top
 from attn_mlir.naming import renamed
+from attn_mlir.pytorch.attention import attention_in_graph
+from attn_mlir.pytorch.autograd import trained
 from attn_mlir.pytorch.readable import padded, readable
-from attn_mlir.pytorch.shapes import checked, outside_of
+from attn_mlir.pytorch.shapes import checked, outside_of, wants_gradient
+from attn_mlir.runtime.call.torch_tensors import is_tracing
 
 torch: Any = importlib.import_module("torch")
 
 RAGGED = 2  # the axis of the sequences in [batch, heads, ragged, head_dim]
 
-_renamed = renamed(
-    attention,
-    q="query",
-    k="key",
-    v="value",
-    **{f"cu_seqlens_{x}": f"{name}.offsets()" for x, name in (("q", "query"), ("k", "key"))},
-    **{f"seqused_{x}": f"{name}.lengths()" for x, name in (("q", "query"), ("k", "key"))},
+NAMES = {"q": "query", "k": "key", "v": "value"} | {
+    f"{ours}_{side}": f"{name}.{theirs}()"
+    for ours, theirs in (("cu_seqlens", "offsets"), ("seqused", "lengths"))
+    for side, name in (("q", "query"), ("k", "key"))
+}
+
+_in_graph, _trained, _attention = (
+    renamed(x, **NAMES) for x in (attention_in_graph, trained, attention)
 )
 
 
@@ -82,11 +86,11 @@ def attend_jagged(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    if attn_mask is not None:
-        raise SpecError(no_kernel("attn_mask of nested tensors", "is_causal"))
     names = ("query", "key", "value")
     pairs = zip(names, (query, key, value), strict=True)
     sides = {name: _jagged(name, tensor) for name, tensor in pairs}
+    if attn_mask is not None:
+        raise SpecError(no_kernel("attn_mask of nested tensors", "is_causal"))
     q, k, v = sides.values()
     _check_sequences(query, key, value, k, v)
     by_head = checked(*(x.rows.transpose(0, 1) for x in sides.values()))
@@ -96,7 +100,9 @@ def attend_jagged(
             f"query has {heads} heads, key has {kv_heads}: enable_gqa=True lets heads be a multiple"
         )
     rows = [padded(x).transpose(0, 1) for x in by_head]
-    if not torch.compiler.is_dynamo_compiling():
+    attend = _in_graph
+    if not (torch.compiler.is_dynamo_compiling() or is_tracing()):
+        attend = _trained if wants_gradient(*rows) else _attention
         rows = [readable(name, x) for name, x in zip(names, rows, strict=True)]
     options: dict[str, Any] = {**q.options("q"), **k.options("k"), "mask": full()}
     options["scale"] = query.shape[-1] ** -0.5 if scale is None else scale
@@ -104,7 +110,7 @@ def attend_jagged(
         options["mask"] = causal()
     elif is_causal:
         options["mask_mod"] = causal_from_top
-    o = _renamed(*rows, **options)[..., : value.shape[-1]]
+    o = attend(*rows, **options)[..., : value.shape[-1]]
     if q.lengths is not None:
         o = o.masked_fill(outside_of(o, q.lengths, q.offsets)[:, None, None], 0)
     longest = query._maybe_max_seqlen

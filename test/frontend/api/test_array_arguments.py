@@ -539,12 +539,13 @@ def fake(tensor: Any) -> Any:
     return FakeTensorMode().from_tensor(tensor)
 
 
+NOT_ALL_NESTED = "query, key and value must be nested, or none of them"
 KINDS: dict[Callable[..., Any], str] = {
     subclass: "Named, which means more than its memory holds",
     bias: "CausalBias, which means more than its memory holds",
-    jagged: "NestedTensor, which means more than its memory holds",
+    jagged: f"NestedTensor, which means more than its memory holds|{NOT_ALL_NESTED}",
     sparse: "must be a dense tensor, got one of layout torch.sparse_coo",
-    nested: "must be a dense tensor, got one nested",
+    nested: f"must be a dense tensor, got one nested|{NOT_ALL_NESTED}|only torch.jagged",
     dual: "has a tangent",
     wanted: "requires a gradient",
     fake: "no elements here|convert all Tensors to FakeTensors|DataDependentOutputException",
