@@ -175,6 +175,21 @@ def flex_attention(
     return (o, lse) if return_lse else o
 
 
+def register_sharding() -> None:
+    """Lets DTensor of PyTorch be an operand of attention, with gradients; again it does nothing.
+
+    `scaled_dot_product_attention`, `flex_attention` and `attn_mlir.attention` then take operands of
+    which all are DTensor. Shards of the batch and of heads are computed where they are, those of
+    queries where no position counts; operands of other placements PyTorch redistributes.
+
+    Raises:
+      ImportError: this PyTorch has no `torch.distributed`.
+    """
+    from attn_mlir.pytorch.sharding import register  # imports torch.distributed, which takes 0.5 s
+
+    register()
+
+
 def _attend(
     operands: Operands,
     scale: float | None,

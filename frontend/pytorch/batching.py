@@ -57,12 +57,12 @@ def of_sample(program: Program, batch: int, differs: Sequence[bool]) -> Program:
     )
 
 
-def uses_batch(program: Program) -> bool:
-    """Whether anything depends on the number of the batch's entry."""
+def uses(program: Program, coordinate: str) -> bool:
+    """Whether anything depends on a coordinate of the score, such as `batch`."""
     used = {*(x for node in program.nodes for x in node.args), *program.keeps, program.score}
     used |= set() if program.sink is None else {program.sink}
     nodes = program.nodes
-    return any(nodes[x].op == "argument" and nodes[x].value == "batch" for x in used)
+    return any(nodes[x].op == "argument" and nodes[x].value == coordinate for x in used)
 
 
 def with_samples(tensor: Any, dim: int | None, samples: int) -> Any:
@@ -89,7 +89,7 @@ def _attention(info: Any, in_dims: Any, *arguments: Any) -> tuple[Any, Any]:
     ]
     if modifier:
         program, differs = Program.from_json(modifier), [dim is not None for dim in dims[count:]]
-        if any(differs) or uses_batch(program):
+        if any(differs) or uses(program, "batch"):
             modifier = of_sample(program, int(batch), differs).canonical()
     o, lse = attention_op(q, k, v, [*lists, *read], modifier, *call[5:])
     o = o.unflatten(0, (samples, batch))

@@ -34,12 +34,10 @@ DIFFERENTIATED = (
     "derivative: call it outside of these"
 )
 SIZE_UNKNOWN = 1024  # of a length that the data gives, while a graph is traced; any will do
-FAKES = frozenset(
-    {
-        ("torch._subclasses.fake_tensor", "FakeTensor"),
-        ("torch._subclasses.functional_tensor", "FunctionalTensor"),
-    }
-)  # subclasses that stand for a plain tensor which is traced
+FAKES = {
+    ("torch._subclasses.fake_tensor", "FakeTensor"),
+    ("torch._subclasses.functional_tensor", "FunctionalTensor"),
+}  # subclasses that stand for a plain tensor, of which operators make plain ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +105,19 @@ def is_tensor(value: object) -> bool:
 
 
 def is_fake(value: object) -> bool:
-    """Whether a value stands for a plain tensor which is traced."""
+    """Whether a value stands for a plain tensor, which operators alone take."""
     return _is_fake_class(type(value))
 
 
 @functools.lru_cache(maxsize=256)
 def _is_fake_class(kind: type) -> bool:
     return (kind.__module__, kind.__name__) in FAKES
+
+
+def admit_class(kind: type) -> None:
+    """Lets a subclass stand for a plain tensor: PyTorch knows how operators take it."""
+    FAKES.add((kind.__module__, kind.__name__))
+    _is_fake_class.cache_clear()
 
 
 def is_compiling() -> bool:

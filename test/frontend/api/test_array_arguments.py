@@ -539,7 +539,7 @@ def fake(tensor: Any) -> Any:
     return FakeTensorMode().from_tensor(tensor)
 
 
-NOT_ALL_NESTED = "query, key and value must be nested, or none of them"
+NOT_ALL_NESTED = "must be nested, or none of them|must be .batch, heads, ragged, head_dim."
 KINDS: dict[Callable[..., Any], str] = {
     subclass: "Named, which means more than its memory holds",
     bias: "CausalBias, which means more than its memory holds",

@@ -56,12 +56,13 @@ def steps_of_gradients(operands: list[Any], options: dict[str, Any], device: Any
     """The launches of attention and of its gradients.
 
     Args:
-      operands: q, k, v and the gradient of O, [batch, positions, heads, head_dim].
+      operands: q, k, v and the gradient of O, [batch, positions, heads, head_dim], or with offsets
+        [total, heads, head_dim].
       options: of `attention_backward`.
     """
     q, k, v, do = operands
     forward = am.plan(q, k, v, **_forward(options), return_lse=True, device=device)
-    lse = np.zeros((q.shape[0], q.shape[2], q.shape[1]), np.float32)
+    lse = np.zeros((*q.shape[:-3], q.shape[-2], q.shape[-3]), np.float32)
     backward = only_planned(am.attention_backward)
     plans = (
         backward(q, k, v, do, lse, do, **options, deterministic=same, device=device)
