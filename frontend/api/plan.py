@@ -28,6 +28,7 @@ from attn_mlir.runtime.call.tensors import (
     view,
 )
 from attn_mlir.runtime.call.torch_tensors import is_tensor
+from attn_mlir.runtime.file.bundle import Bundle
 from attn_mlir.runtime.kernel import DeviceChoice, Kernel, machine_of
 
 
@@ -236,6 +237,10 @@ class Plan:
         results = tuple(self.execute().values())
         return results if len(results) > 1 else next(iter(results), None)
 
+    def bundles(self) -> list[Bundle]:
+        """The compiled kernels of the launches, in order; errors of `run` before it allocates."""
+        return [compile(step.request, target=self.target) for step in self.steps]
+
     def execute(self) -> dict[str, Any]:
         """As `run`, but returns the results by name."""
         for step in self.steps:
@@ -244,7 +249,7 @@ class Plan:
                     name = step.names.get(name, name)
                     check_has_memory(view(value, name), name)
         self._check_results()
-        kernels = [Kernel(compile(step.request, target=self.target)) for step in self.steps]
+        kernels = [Kernel(bundle) for bundle in self.bundles()]
         for request in self.for_other_sizes:
             compile(request, target=self.target)
         memory = {x.name: self._memory(x) for x in (*self.results, *self.workspace)}

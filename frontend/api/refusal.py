@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from attn_mlir.api.attention import plan
-from attn_mlir.errors import REFUSALS, no_kernel
+from attn_mlir.api.plan import Plan
+from attn_mlir.errors import REFUSALS, TargetError, no_kernel
 from attn_mlir.runtime.devices.base import TARGETS
 from attn_mlir.runtime.kernel import machine_of
 
@@ -20,11 +21,19 @@ def refusal(*arguments: Any, **options: Any) -> str | None:
       TypeError: an argument that `attention` has not.
     """
     try:
-        planned = plan(*arguments, **options)
-        q, device = planned.like, planned.device
-        on_gpu = q.device == "cuda" if device is None else device == "cuda"
-        if on_gpu and machine_of(device, q).target is None:
-            return no_kernel(f"GPU {q.device_index}", f"targets are {', '.join(TARGETS)}")
+        check_chip(plan(*arguments, **options))
     except REFUSALS as error:
         return str(error)
     return None
+
+
+def check_chip(plan: Plan) -> None:
+    """Refuses a plan for a GPU of another kind than those that kernels are compiled for.
+
+    Raises:
+      TargetError: says which there are.
+    """
+    q, device = plan.like, plan.device
+    on_gpu = q.device == "cuda" if device is None else device == "cuda"
+    if on_gpu and machine_of(device, q).target is None:
+        raise TargetError(no_kernel(f"GPU {q.device_index}", f"targets are {', '.join(TARGETS)}"))

@@ -13,6 +13,12 @@ from attn_mlir.distributed.members import Members
 from attn_mlir.distributed.merging import Partials
 from attn_mlir.distributed.operands import Shards
 from attn_mlir.distributed.pieces import Piece, blocks_of
+from attn_mlir.distributed.preparing import (
+    Operands,
+    prepare_attention,
+    prepare_gradients,
+    prepare_merge,
+)
 from attn_mlir.distributed.problem import Problem
 
 torch: Any = importlib.import_module("torch")
@@ -36,6 +42,32 @@ class Scheme(ABC):
     @abstractmethod
     def plans(self) -> Sequence[Sequence[Piece]]:
         """The calls for each source of keys, in the order in which they come."""
+
+    def prepare(self, q: Any, k: Any, v: Any, sinks: Any, *, gradients: bool) -> None:
+        """Plans and compiles the kernels of this rank; q, k and v are its own.
+
+        Raises:
+          AttnError: there is none.
+        """
+        plans = self.plans()
+        pieces = [piece for plan in plans for piece in plan]
+        is_one = self.is_one(pieces, q)
+        sinks = None if sinks is None else sinks.detach()
+        options = {"sinks": sinks} if is_one else {"out_dtype": "f32"}
+        views = Operands.of(q, k, v)
+        for piece in pieces:
+            lengths = len(piece.rows), len(piece.keys)
+            given = views.cut(*lengths, packed=bool(piece.documents))
+            prepare_attention(given, {**self.problem.options(piece, q.device), **options})
+            if gradients:
+                options_back = self.problem.gradient_options(piece, q.device)
+                prepare_gradients(given, {**options_back, "sinks": sinks})
+        if not is_one and q.shape[1]:
+            prepare_merge(views, self.problem.device, sinks)
+
+    def is_one(self, pieces: Sequence[Piece], q: Any) -> bool:
+        """Whether one call computes all rows, so that nothing is merged."""
+        return len(pieces) == 1 and len(pieces[0].rows) == q.shape[1]
 
     @abstractmethod
     def keys(self, k: Any, v: Any) -> Iterator[Keys]:
@@ -93,9 +125,8 @@ def attend(scheme: Scheme, q: Any, k: Any, v: Any, sinks: Any) -> tuple[Any, Any
     """O in q's dtype and LSE of this rank's queries, merged from the pieces of all sources."""
     shards, problem, plans = scheme.shards, scheme.problem, scheme.plans()
     pieces = [piece for plan in plans for piece in plan]
-    is_one = len(pieces) == 1 and len(pieces[0].rows) == q.shape[1]
     partials = None
-    if not is_one:
+    if not scheme.is_one(pieces, q):
         runs: Runs = shards.runs[scheme.members.rank]
         partials = Partials(q, v.shape[3], blocks_of(runs), plans, problem.device)
     results = None

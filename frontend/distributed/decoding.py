@@ -9,6 +9,7 @@ from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.distributed.members import Members, communicating, members_of
 from attn_mlir.distributed.merging import merge_states
 from attn_mlir.distributed.packing import COLUMNS, bits_of, numbers_of
+from attn_mlir.distributed.preparing import Operands, prepare_merge
 from attn_mlir.distributed.tensors import check_sendable
 from attn_mlir.distributed.transport import reduce_scatter, transport_of
 from attn_mlir.errors import SpecError, shown
@@ -54,6 +55,11 @@ def decode_combine(
         shared["sinks"] = sinks is not None
     members.agree("decode_combine", shared, o.shape[-3])
     is_flat = o.dim() == 3
+    if how == "a2a":
+        rows = o[None] if is_flat else o
+        own = rows[:, :, : rows.shape[2] // members.size]
+        of_rank = None if sinks is None else _own_heads(members, sinks)
+        members.prepare(lambda: prepare_merge(Operands.of(own, own, own), device, of_rank))
     with members.watched("decode_combine"):
         parts, sums = (o[None], lse[None]) if is_flat else (o, lse)
         sums = sums.nan_to_num(nan=-torch.inf, posinf=-torch.inf, neginf=-torch.inf)

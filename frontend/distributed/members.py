@@ -2,8 +2,9 @@
 
 Agreement goes through the group's store, between hosts: each rank writes its arguments and reads
 those of the others before the first collective, so that a rank with other arguments raises instead
-of waiting for ever. A call with the arguments of the call before it is agreed on already. That is
-sound: were they other ones on some rank, that rank would wait for this one and name it.
+of waiting for ever. Then each plans and compiles its kernels, and says whether it has them. A call
+with the arguments of the call before it is agreed on already. That is sound: were they other ones
+on some rank, that rank would wait for this one and name it.
 
 A rank that fails writes why, and aborts its connections. The others then look who wrote and who
 does not answer.
@@ -16,7 +17,7 @@ import datetime
 import importlib
 import json
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from attn_mlir.errors import RankError, SpecError, shown
@@ -90,6 +91,7 @@ class Members:
         self._calls, self._posted = 0, list[str]()
         self._agreed: tuple[object, ...] = ()
         self._tokens: tuple[int, ...] = ()
+        self._is_prepared = False  # for the call that is agreed on
         self._failure = ""
         self.transports: dict[str, Any] = {}
 
@@ -124,7 +126,28 @@ class Members:
         found = self._read_all()
         self._check_equal(found)
         self._agreed, self._tokens = own, tuple(x["tokens"] for x in found)
+        self._is_prepared = False
         return self._tokens
+
+    def prepare(self, kernels: Callable[[], None]) -> None:
+        """Makes sure that every rank has the kernels of the call that all have agreed on.
+
+        Args:
+          kernels: plans and compiles those of this rank; it is called once for an agreement.
+
+        Raises:
+          RankError: another rank refused the call, or did not come so far within the timeout.
+        """
+        if self._is_prepared or self.size == 1:
+            return
+        with self.checked():
+            kernels()
+        try:
+            self.exchange("prepared")
+        except RankError:
+            self._agreed = ()
+            raise
+        self._is_prepared = True
 
     def exchange(self, text: str) -> list[str]:
         """A text of each rank, in order; for what is decided once in the life of a group."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 from dataclasses import dataclass
 from typing import Any, cast
@@ -74,7 +75,7 @@ def checked_call(
         _check_operands(*operands)
         _check_options(operands[0], sinks, scale, device)
         with torch.no_grad() if divisible else contextlib.nullcontext():
-            check_modifiers(score_mod, mask_mod)
+            modifiers = traced_modifiers(score_mod, mask_mod)
         q, k, v = (readable(n, x) for n, x in zip("qkv", operands, strict=True))
         if divisible and q.shape[2] % members.size:
             raise SpecError(f"q has {q.shape[2]} heads, which {members.size} ranks do not divide")
@@ -94,9 +95,8 @@ def checked_call(
             "layout": layout,
             "scale": scale,
             "cu_seqlens": cu_seqlens,
-            "score_mod": score_mod is not None,
-            "mask_mod": mask_mod is not None,
-            "sinks": sinks is not None,
+            "score_mod and mask_mod": modifiers,
+            "sinks": None if sinks is None else sinks.dtype,
             "gradients": torch.is_grad_enabled()
             and any(x.requires_grad for x in (*operands, sinks) if x is not None),
         }
@@ -127,8 +127,8 @@ def _check_operands(q: Any, k: Any, v: Any) -> None:
         raise SpecError(f"k has {k.shape[2]} heads, which must divide the {q.shape[2]} of q")
 
 
-def check_modifiers(score_mod: ScoreMod | None, mask_mod: MaskMod | None) -> None:
-    """Traces modifiers once before communication.
+def traced_modifiers(score_mod: ScoreMod | None, mask_mod: MaskMod | None) -> str:
+    """A digest of the program of modifiers, which all ranks share; empty without any.
 
     Raises:
       SpecError: as `trace`; one captures a tensor that requires a gradient, if gradients are
@@ -137,8 +137,8 @@ def check_modifiers(score_mod: ScoreMod | None, mask_mod: MaskMod | None) -> Non
     for name, mod in (("score_mod", score_mod), ("mask_mod", mask_mod)):
         if mod is not None and not callable(cast(object, mod)):
             raise SpecError(f"{name} must be a function, got {type(mod).__name__}")
-    if score_mod is not None or mask_mod is not None:
-        trace(score_mod, mask_mod)
+    program, _ = trace(score_mod, mask_mod)
+    return "" if program is None else hashlib.sha256(program.canonical().encode()).hexdigest()[:16]
 
 
 def _check_options(q: Any, sinks: Any, scale: object, device: Any) -> None:

@@ -59,19 +59,25 @@ class Problem:
         """
         rows, keys = _slice(piece.rows), _slice(piece.keys)
         operands = q[:, rows], k[:, keys], v[:, keys]
-        options = {**options, "mask": piece.mask, "scale": self.scale, "return_lse": True}
+        options |= self.options(piece, q.device)
+        if not piece.documents:
+            return attention(*operands, out=out, **options)
+        operands = tuple(x[0] for x in operands)
+        o, lse = attention(*operands, out=None if out is None else out[0], **options)
+        return o[None], lse[None]
+
+    def options(self, piece: Piece, device: Any) -> dict[str, Any]:
+        """Those of `attention` for a piece, whose tensors are on a device."""
+        options: dict[str, Any] = {"mask": piece.mask, "scale": self.scale, "return_lse": True}
         options |= {"device": self.device}
         if piece.offsets is not None or piece.documents:
             options |= {"score_mod": self.score_mod, "mask_mod": self.mask_mod}
         if piece.offsets is not None:
             options |= dict(zip(("q_offset", "k_offset"), piece.offsets, strict=True))
-        if not piece.documents:
-            return attention(*operands, out=out, **options)
-        sequences = _sequences(piece.documents, q.device)
-        operands = tuple(x[0] for x in operands)
-        options |= {**sequences.lengths, "out": None if out is None else out[0]}
-        o, lse = attention(*operands, **options, **sequences.offsets)
-        return o[None], lse[None]
+        if piece.documents:
+            sequences = _sequences(piece.documents, device)
+            options |= {**sequences.lengths, **sequences.offsets}
+        return options
 
     def gradients(
         self,
@@ -87,28 +93,35 @@ class Problem:
     ) -> Any:
         """The gradients of a piece, of its rows and its keys.
 
-        Offsets have no gradients in `attention_backward`: functions of positions take their place.
-
         Args:
           o, lse, do, dlse: of all keys, for all rows of the rank; dlse may be None.
         """
         rows, keys = _slice(piece.rows), _slice(piece.keys)
         of_rows = [q[:, rows], k[:, keys], v[:, keys], o[:, rows], do[:, rows]]
         sums = [None if x is None else x[:, :, rows].contiguous() for x in (lse, dlse)]
-        options = {**options, "mask": piece.mask, "scale": self.scale, "device": self.device}
-        options["deterministic"] = True
+        options |= self.gradient_options(piece, q.device)
         if piece.documents:
-            sequences = _sequences(piece.documents, q.device)
             of_rows = [x[0] for x in of_rows]
             sums = [None if x is None else x[0] for x in sums]
-            options |= {**sequences.lengths, **self._at(sequences.offsets)}
-        elif piece.offsets is not None:
-            options |= self._at(_offsets(piece.offsets, q.device))
         q, k, v, o, do = of_rows
         found = attention_backward(q, k, v, o, sums[0], do, dlse=sums[1], **options)
         if piece.documents:
             found = found._replace(**{x: getattr(found, x)[None] for x in ("dq", "dk", "dv")})
         return found
+
+    def gradient_options(self, piece: Piece, device: Any) -> dict[str, Any]:
+        """Those of `attention_backward` for a piece, whose tensors are on a device.
+
+        Offsets have no gradients there: functions of positions take their place.
+        """
+        options: dict[str, Any] = {"mask": piece.mask, "scale": self.scale, "device": self.device}
+        options["deterministic"] = True
+        if piece.documents:
+            sequences = _sequences(piece.documents, device)
+            options |= {**sequences.lengths, **self._at(sequences.offsets)}
+        elif piece.offsets is not None:
+            options |= self._at(_offsets(piece.offsets, device))
+        return options
 
     def _at(self, offsets: Mapping[str, Any]) -> dict[str, Any]:
         """The mask and the functions in the place of a mask with offsets, of [sequences] i32."""

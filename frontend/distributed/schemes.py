@@ -11,9 +11,10 @@ from attn_mlir.distributed.gather import Gather
 from attn_mlir.distributed.members import Members, members_of
 from attn_mlir.distributed.operands import checked_call
 from attn_mlir.distributed.ring import Ring
-from attn_mlir.distributed.ulysses import exchange_heads
+from attn_mlir.distributed.ulysses import exchange_heads, prepare_heads
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.scalars import flag
+from attn_mlir.runtime.call.torch_tensors import wants_gradient
 from attn_mlir.trace import MaskMod, ScoreMod
 
 
@@ -105,6 +106,7 @@ def ulysses_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpa
     operands, problem, shards = checked_call(
         members, "ulysses_attention", (q, k, v), divisible=True, **given
     )
+    members.prepare(lambda: prepare_heads(members, problem, shards, operands, given["sinks"]))
     with members.watched("ulysses_attention"):
         o, lse = exchange_heads(members, problem, shards, operands, given["sinks"])
     return (o, lse) if return_lse else o
@@ -116,9 +118,11 @@ def _sharded(
     members = members_of(group)
     return_lse, given = _options(members, options)
     operands, problem, shards = checked_call(members, name, operands, **given)
+    made, sinks = scheme(name, members, problem, shards), given["sinks"]
+    gradients = wants_gradient((*operands, sinks), {})
+    members.prepare(lambda: made.prepare(*operands, sinks, gradients=gradients))
     with members.watched(name):
-        made = scheme(name, members, problem, shards)
-        o, lse = Sharded.apply(*operands, given["sinks"], made)
+        o, lse = Sharded.apply(*operands, sinks, made)
     return (o, lse) if return_lse else o
 
 

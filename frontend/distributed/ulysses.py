@@ -13,8 +13,10 @@ from attn_mlir.distributed.layouts import indices, tokens_of
 from attn_mlir.distributed.members import Members
 from attn_mlir.distributed.operands import Shards
 from attn_mlir.distributed.packing import bits_of, numbers_of
+from attn_mlir.distributed.preparing import Operands, prepare_attention, prepare_gradients
 from attn_mlir.distributed.problem import Problem
 from attn_mlir.distributed.transport import Transport, transport_of
+from attn_mlir.trace import trace_sources
 
 torch: Any = importlib.import_module("torch")
 
@@ -41,7 +43,7 @@ def exchange_heads(
     q, k, v = operands
     rank, size = members.rank, members.size
     heads, own = q.shape[2] // size, q.shape[1]
-    repeats = math.lcm(k.shape[2], size) // k.shape[2]
+    repeats = _repeats(k, size)
     if repeats > 1:
         k, v = (x.repeat_interleave(repeats, 2) for x in (k, v))
     order, back = _orders(shards, q.device)
@@ -71,11 +73,48 @@ def exchange_heads(
     return o, lse
 
 
+def prepare_heads(
+    members: Members, problem: Problem, shards: Shards, operands: tuple[Any, Any, Any], sinks: Any
+) -> None:
+    """Plans and compiles the kernels of `exchange_heads`.
+
+    Raises:
+      AttnError: there is none.
+    """
+    q, k, v = operands
+    size = members.size
+    heads = q.shape[2] // size, k.shape[2] * _repeats(k, size) // size
+    packed = problem.starts is not None
+    given = Operands.of(q, k, v).cut(shards.length, shards.length, heads=heads, packed=packed)
+    own = None if sinks is None else sinks.detach()[: heads[0]]
+    options = _options(problem, own, 0, q.device)
+    prepare_attention(given, options)
+    captured = trace_sources(options["score_mod"], options["mask_mod"])[1]
+    trained = [name for name, x in captured.items() if getattr(x, "requires_grad", False)]
+    if torch.is_grad_enabled() and (trained or any(x.requires_grad for x in operands)):
+        del options["return_lse"]
+        prepare_gradients(given, {**options, "captured": tuple(trained)})
+
+
+def _repeats(k: Any, size: int) -> int:
+    """How many of each head of K there are, so that the ranks divide them."""
+    return math.lcm(k.shape[2], size) // k.shape[2]
+
+
 def attend_heads(problem: Problem, operands: Any, sinks: Any, head: int) -> tuple[Any, Any]:
     """Attention of whole sequences, of heads from a number on."""
     q, k, v = operands
+    options = _options(problem, sinks, head, q.device)
+    if problem.starts is None:
+        return attention(q, k, v, **options)
+    o, lse = attention(q[0], k[0], v[0], **options)
+    return o[None], lse[None]
+
+
+def _options(problem: Problem, sinks: Any, head: int, device: Any) -> dict[str, Any]:
+    """The options of `attention` for heads from a number on."""
     score_mod, mask_mod = problem.score_mod, problem.mask_mod
-    first = torch.tensor([head], dtype=torch.int32, device=q.device)
+    first = torch.tensor([head], dtype=torch.int32, device=device)
 
     def scores(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         assert score_mod is not None
@@ -95,15 +134,12 @@ def attend_heads(problem: Problem, operands: Any, sinks: Any, head: int) -> tupl
         "return_lse": True,
         "deterministic": True,
     }
-    if problem.starts is None:
-        return attention(q, k, v, **options)
-    starts = torch.tensor(problem.starts, dtype=torch.int32, device=q.device)
-    most = max(b - a for a, b in pairwise(problem.starts))
-    lengths: dict[str, Any] = {f"cu_seqlens_{x}": starts for x in "qk"} | {
-        f"max_seqlen_{x}": most for x in "qk"
-    }
-    o, lse = attention(q[0], k[0], v[0], **options, **lengths)
-    return o[None], lse[None]
+    if problem.starts is not None:
+        starts = torch.tensor(problem.starts, dtype=torch.int32, device=device)
+        most = max(b - a for a, b in pairwise(problem.starts))
+        for side in "qk":
+            options |= {f"cu_seqlens_{side}": starts, f"max_seqlen_{side}": most}
+    return options
 
 
 def _by_heads(x: Any, size: int, most: int) -> Any:

@@ -70,6 +70,20 @@ def test_other_arguments_are_refused_and_a_killed_rank_is_named(size: int) -> No
         assert found["seconds"] < TIMEOUT
 
 
+@pytest.mark.slow
+def test_a_call_without_a_kernel_is_refused_before_anything_is_sent() -> None:
+    ranks = faulty("without_kernel", 2)
+    for rank, found in enumerate(ranks):
+        for scheme in ("ring", "gather", "ulysses"):
+            refused = found[scheme]
+            assert refused["error"] == "SpecError" and "328" in refused["text"], refused
+        assert found["planted"]["error"] == ("RankError", "TargetError")[rank]
+        assert "planted" in found["planted"]["text"]
+        assert found["function"]["error"] == "SpecError"
+        assert "score_mod and mask_mod must be the same" in found["function"]["text"]
+        assert found["after"]["error"] == "", found["after"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", ["ring", "gather", "ulysses"])
 @pytest.mark.parametrize("kind", ["AttnError", "RuntimeError"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import signal
@@ -11,7 +12,7 @@ from typing import Any
 
 import attn_mlir as am
 from attn_mlir import distributed as ad
-from attn_mlir.errors import AttnError
+from attn_mlir.errors import AttnError, TargetError
 
 torch: Any = importlib.import_module("torch")
 dist: Any = importlib.import_module("torch.distributed")
@@ -92,6 +93,31 @@ def differ(what: str) -> dict[str, Any]:
     else:
         found = _raised(lambda: ad.ring_attention(*own, **options))
     return {**found, "after": _raised(lambda: _attend("ring"))["error"]}
+
+
+def without_kernel() -> dict[str, Any]:
+    """A head size that no kernel has, a modifier that only rank 1 has, and a compiler that only rank
+    1 misses; the call after each is right on all ranks.
+    """
+    from attn_mlir.distributed import preparing
+
+    wide = [torch.ones(1, LENGTH, h, 328, dtype=torch.bfloat16) for h in (4, 2, 2)]
+    schemes = {"ring": ad.ring_attention, "gather": ad.gather_attention}
+    schemes["ulysses"] = ad.ulysses_attention
+    own = [ad.shard(x) for x in wide]
+    found = {name: _raised(functools.partial(call, *own)) for name, call in schemes.items()}
+    planned = preparing.check_chip
+
+    def fail(_: object) -> None:
+        raise TargetError("planted")
+
+    if dist.get_rank() == 1:
+        preparing.check_chip = fail
+    found["planted"] = _raised(lambda: _attend("ring"))
+    preparing.check_chip = planned
+    factor = 1.0 + dist.get_rank()
+    found["function"] = _raised(lambda: _attend("ring", score_mod=lambda s, b, h, q, k: s * factor))
+    return {**found, "after": _raised(lambda: _attend("ring"))}
 
 
 def absent() -> dict[str, Any]:
