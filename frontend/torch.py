@@ -38,6 +38,7 @@ from attn_mlir.pytorch.shapes import (
     fold,
     wants_gradient,
 )
+from attn_mlir.pytorch.sharded import attend, hides_nothing, in_force, predicate_of
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.runtime.call.torch_tensors import is_dispatched, is_traced, is_transformed
 from attn_mlir.trace import MaskMod, ScoreMod
@@ -84,7 +85,17 @@ def scaled_dot_product_attention(
     """
     if flag("is_causal", is_causal) and attn_mask is not None:
         raise SpecError("attn_mask and is_causal exclude each other")
+    if attn_mask is not None and in_force():
+        raise SpecError(
+            "attn_mask is a tensor of scores of one rank, and the sequence is sharded: pass "
+            "is_causal, or flex_attention's score_mod or mask_mod of positions"
+        )
     if is_nested(query, key, value):
+        if in_force():
+            raise SpecError(
+                "query is a nested tensor, and the sequence is sharded: pass dense tensors, or call "
+                "outside of context_parallel"
+            )
         enable_gqa = flag("enable_gqa", enable_gqa)
         return attend_jagged(query, key, value, attn_mask, is_causal, scale, enable_gqa)
     query, key, value = checked(query, key, value)
@@ -159,7 +170,12 @@ def flex_attention(
             )
     operands = fold(query, key, value, enable_gqa=flag("enable_gqa", enable_gqa))
     blocks: Listing | BlockMask | None = None
-    if block_mask is not None:
+    length: int | None = None
+    if block_mask is not None and in_force():
+        _check_one_mask(mask_mod)
+        mask_mod = predicate_of(block_mask, query.shape[2])
+        length = block_mask.seq_lengths[0]
+    elif block_mask is not None:
         blocks, mask_mod = _of_blocks(block_mask, query.shape[2], key.shape[2], mask_mod)
     wants_lse = return_lse or (return_aux is not None and bool(return_aux.lse))
     o, lse = _attend(
@@ -169,6 +185,7 @@ def flex_attention(
         mask_mod=mask_mod,
         blocks=blocks,
         return_lse=wants_lse,
+        length=length,
     )
     if return_aux is not None:
         return o, flex.AuxOutput(lse=lse if wants_lse else None, max_scores=None)
@@ -197,9 +214,14 @@ def _attend(
     mask: str = "full",
     blocks: Listing | BlockMask | None = None,
     return_lse: bool = False,
+    length: int | None = None,
     **mods: Any,
 ) -> tuple[Any, Any]:
-    """O [batch, heads, sq, v_head_dim] and LSE; `mods` are `score_mod` and `mask_mod`, or None."""
+    """O [batch, heads, sq, v_head_dim] and LSE; `mods` are `score_mod` and `mask_mod`, or None.
+
+    Args:
+      length: of the whole sequence, where it is sharded and known.
+    """
     query, key, value = operands.query, operands.key, operands.value
     if scale is None:
         scale = 1.0 / math.sqrt(query.shape[-1])
@@ -207,6 +229,9 @@ def _attend(
         scale = check_scale(scale)  # a number in a graph may change: the operator checks it
     width = value.shape[-1]
     q, k, v = (padded(x).transpose(1, 2) for x in (query, key, value))
+    if in_force():
+        o, lse = attend(q, k, v, mask=mask, scale=scale, length=length, **mods)
+        return o[..., :width].transpose(1, 2), lse
     options: dict[str, Any] = {"mask": mask, "scale": scale, "return_lse": return_lse}
     in_graph = torch.compiler.is_dynamo_compiling()
     if not (in_graph or is_dispatched() or is_traced(q)):
@@ -221,9 +246,9 @@ def _attend(
         in_graph = in_graph and not isinstance(blocks, BlockMask)
         if in_graph and at_tracing_time(is_transformed):  # no rule for the higher-order operator
             in_graph = False
-        attend = call_in_graph if in_graph else call
+        graph_call = call_in_graph if in_graph else call
         options["return_lse"] = return_lse or is_trained
-        o, lse = attend(q, k, v, blocks=blocks, **mods, **options)
+        o, lse = graph_call(q, k, v, blocks=blocks, **mods, **options)
     o = o if o.shape[-1] == width else o[..., :width]
     return o.transpose(1, 2), lse
 
@@ -272,16 +297,19 @@ def _of_blocks(
     lengths = tuple(block_mask.seq_lengths)
     if lengths != (sq, sk):
         raise SpecError(f"block_mask is for sq, sk = {lengths}, the call has {(sq, sk)}")
-    if mask_mod is not None:
-        raise SpecError("mask_mod and block_mask exclude each other: make the block mask with it")
+    _check_one_mask(mask_mod)
     tensors = (
         block_mask.kv_num_blocks,
         block_mask.kv_indices,
         getattr(block_mask, "full_kv_num_blocks", None),
         getattr(block_mask, "full_kv_indices", None),
     )
-    hides_nothing = (
-        getattr(block_mask.mask_mod, "__name__", "") == "noop_mask"
-    )  # where none was given
+    tested = None if hides_nothing(block_mask.mask_mod) else block_mask.mask_mod
     block_size: Any = tuple(block_mask.BLOCK_SIZE)
-    return Listing(tensors, block_size), None if hides_nothing else block_mask.mask_mod
+    return Listing(tensors, block_size), tested
+
+
+def _check_one_mask(mask_mod: MaskMod | None) -> None:
+    """Refuses a predicate beside a BlockMask."""
+    if mask_mod is not None:
+        raise SpecError("mask_mod and block_mask exclude each other: make the block mask with it")

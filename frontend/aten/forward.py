@@ -11,11 +11,13 @@ from typing import Any
 from attn_mlir.adapters import adapter
 from attn_mlir.aten.table import FORWARD, LENGTHS, NEUTRAL, OF_FORWARD, OPERANDS
 from attn_mlir.calls import attention
+from attn_mlir.errors import AttnError
 from attn_mlir.flash import flash_attn_func, flash_attn_varlen_func
 from attn_mlir.masks import causal, full
 from attn_mlir.mods import causal_from_top
 from attn_mlir.pytorch.elements import added, visible
 from attn_mlir.pytorch.readable import padded, readable
+from attn_mlir.pytorch.sharded import in_force
 
 torch: Any = importlib.import_module("torch")
 
@@ -42,6 +44,7 @@ def scaled_dot_product_flash_attention(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
+    _check_whole()
     q, k, v = (x.transpose(1, 2) for x in operands(query=query, key=key, value=value))
     out = torch.empty_like(query)
     _, lse = flash_attn_func(
@@ -109,6 +112,7 @@ def scaled_dot_product_flash_attention_for_cpu(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
+    _check_whole()
     tensors = operands(query=query, key=key, value=value)
     q, k, v = (padded(x).transpose(1, 2) for x in tensors)
     scores = scores_on_host(query, key, is_causal, attn_mask, scale)
@@ -141,8 +145,22 @@ def operands(**tensors: Any) -> tuple[Any, ...]:
 
 def _of_sequences(query: Any, key: Any, value: Any, given: Any, **others: Any) -> tuple[Any, Any]:
     """O and LSE of a call with FlashAttention's options under PyTorch's names."""
+    _check_whole()
     tensors = operands(query=query, key=key, value=value)
     return FORWARD.call(flash_attn_varlen_func, *tensors, given=given, return_lse=True, **others)
+
+
+def _check_whole() -> None:
+    """Refuses a call whose tensors are shards, which the operator cannot know.
+
+    Raises:
+      AttnError: no `SpecError`, in whose place PyTorch's kernel would compute a shard as if whole.
+    """
+    if in_force():
+        raise AttnError(
+            "the sequence is sharded by context_parallel, and this call did not come through "
+            "torch.nn.functional.scaled_dot_product_attention: call that by its full name"
+        )
 
 
 def _random(query: Any) -> tuple[Any, Any, Any]:

@@ -1,10 +1,12 @@
 """Attention of sequences that lie on several GPUs; transport is `torch.distributed`."""
 
+from attn_mlir.distributed.context import context_parallel
 from attn_mlir.distributed.decoding import decode_combine
 from attn_mlir.distributed.layouts import positions, shard, unshard
 from attn_mlir.distributed.schemes import gather_attention, ring_attention, ulysses_attention
 
 __all__ = [
+    "context_parallel",
     "decode_combine",
     "gather_attention",
     "positions",

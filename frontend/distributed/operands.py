@@ -59,12 +59,14 @@ def checked_call(
     scale: float | None,
     device: Any,
     divisible: bool = False,
+    length: int | None = None,
 ) -> tuple[tuple[Any, Any, Any], Problem, Shards]:
     """Returns q, k and v as kernels read them, and what all ranks have agreed to compute.
 
     Args:
       name: of the function that is called.
       divisible: whether the ranks have to divide the heads.
+      length: of the whole sequence; by default as many tokens as the ranks have.
 
     Raises:
       SpecError: an argument is wrong, or differs between ranks.
@@ -95,12 +97,16 @@ def checked_call(
             "layout": layout,
             "scale": scale,
             "cu_seqlens": cu_seqlens,
+            "length of block_mask": length,
             "score_mod and mask_mod": modifiers,
             "sinks": None if sinks is None else sinks.dtype,
             "gradients": torch.is_grad_enabled()
             and any(x.requires_grad for x in (*operands, sinks) if x is not None),
         }
-    length = agreed_length(members, name, shared, q.shape[1], layout)
+    found = agreed_length(members, name, shared, q.shape[1], layout)
+    if length is not None and length != found:
+        raise SpecError(f"block_mask is for {length} positions, the ranks have {found}")
+    length = found
     starts = starts_of(cu_seqlens, length, q.shape[0])
     problem = Problem(mask, score_mod, mask_mod, scale, starts, device)
     runs = tuple(runs_of(length, members.size, rank, layout) for rank in range(members.size))

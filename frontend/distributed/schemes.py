@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
 from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.distributed.autograd import Sharded
+from attn_mlir.distributed.autograd import Scheme, Sharded
 from attn_mlir.distributed.gather import Gather
 from attn_mlir.distributed.members import Members, members_of
 from attn_mlir.distributed.operands import checked_call
@@ -71,7 +71,7 @@ def ring_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[
       SpecError: an argument is wrong, or differs between ranks; nothing was sent.
       RankError: another rank refused, raised, ended or stopped; the message names it.
     """
-    return _sharded("ring_attention", Ring, (q, k, v), group, options)
+    return attend_sharded("ring", (q, k, v), group, options)
 
 
 @outside_graphs
@@ -86,7 +86,7 @@ def gather_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpac
     Returns, Raises:
       As `ring_attention`.
     """
-    return _sharded("gather_attention", Gather, (q, k, v), group, options)
+    return attend_sharded("gather", (q, k, v), group, options)
 
 
 @outside_graphs
@@ -101,29 +101,41 @@ def ulysses_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpa
     Returns, Raises:
       As `ring_attention`.
     """
-    members = members_of(group)
-    return_lse, given = _options(members, options)
-    operands, problem, shards = checked_call(
-        members, "ulysses_attention", (q, k, v), divisible=True, **given
-    )
-    members.prepare(lambda: prepare_heads(members, problem, shards, operands, given["sinks"]))
-    with members.watched("ulysses_attention"):
-        o, lse = exchange_heads(members, problem, shards, operands, given["sinks"])
-    return (o, lse) if return_lse else o
+    return attend_sharded("ulysses", (q, k, v), group, options)
 
 
-def _sharded(
-    name: str, scheme: Callable[..., Any], operands: Any, group: Any, options: Options
+SCHEMES: Mapping[str, type[Scheme] | None] = {"ring": Ring, "gather": Gather, "ulysses": None}
+
+
+def attend_sharded(
+    scheme: str, operands: Any, group: Any, options: Options, *, length: int | None = None
 ) -> Any:
-    members = members_of(group)
+    """A public function of a scheme.
+
+    Args:
+      length: of the whole sequence, where the caller knows it; the shards must be of one so long.
+    """
+    name, kind, members = f"{scheme}_attention", SCHEMES[scheme], members_of(group)
     return_lse, given = _options(members, options)
+    given |= {"length": length, "divisible": kind is None}
     operands, problem, shards = checked_call(members, name, operands, **given)
-    made, sinks = scheme(name, members, problem, shards), given["sinks"]
-    gradients = wants_gradient((*operands, sinks), {})
-    members.prepare(lambda: made.prepare(*operands, sinks, gradients=gradients))
-    with members.watched(name):
-        o, lse = Sharded.apply(*operands, sinks, made)
+    sinks = given["sinks"]
+    if kind is None:
+        called = members, problem, shards, operands, sinks
+        members.prepare(lambda: prepare_heads(*called))
+        with members.watched(name):
+            o, lse = exchange_heads(*called)
+    else:
+        o, lse = computed(kind(name, members, problem, shards), operands, sinks)
     return (o, lse) if return_lse else o
+
+
+def computed(scheme: Scheme, operands: tuple[Any, Any, Any], sinks: Any = None) -> tuple[Any, Any]:
+    """O and LSE by a scheme, with gradients; its ranks have agreed on the call."""
+    gradients = wants_gradient((*operands, sinks), {})
+    scheme.members.prepare(lambda: scheme.prepare(*operands, sinks, gradients=gradients))
+    with scheme.members.watched(scheme.name):
+        return Sharded.apply(*operands, sinks, scheme)
 
 
 def _options(members: Members, options: Options) -> tuple[bool, dict[str, Any]]:

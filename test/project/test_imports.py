@@ -89,7 +89,7 @@ ALLOWED = {
     "sglang": "errors flash naming runtime versions",
     "cli": f"{LEAVES} caches calls emulator compiling dialect.attn dialect.targets masks mods reference runtime",
     "dialect": "element_types errors extensions",
-    "distributed": f"{LEAVES} {REQUEST} api calls",
+    "distributed": f"{LEAVES} {REQUEST} api calls pytorch torch",
     "emulator": "errors files runtime",
     "element_types": "errors",
     "passes.infrastructure": DIALECTS,
