@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.distributed.layouts import Runs
 from attn_mlir.distributed.members import Members
 from attn_mlir.distributed.merging import Partials
 from attn_mlir.distributed.operands import Shards
@@ -42,6 +41,10 @@ class Scheme(ABC):
     @abstractmethod
     def plans(self) -> Sequence[Sequence[Piece]]:
         """The calls for each source of keys, in the order in which they come."""
+
+    def blocks(self) -> tuple[range, ...]:
+        """Rows of this rank whose pieces are the same or disjoint, where they lie in memory."""
+        return blocks_of(self.shards.runs[self.members.rank])
 
     def prepare(self, q: Any, k: Any, v: Any, sinks: Any, *, gradients: bool) -> None:
         """Plans and compiles the kernels of this rank; q, k and v are its own.
@@ -123,12 +126,11 @@ class Sharded(torch.autograd.Function):
 
 def attend(scheme: Scheme, q: Any, k: Any, v: Any, sinks: Any) -> tuple[Any, Any]:
     """O in q's dtype and LSE of this rank's queries, merged from the pieces of all sources."""
-    shards, problem, plans = scheme.shards, scheme.problem, scheme.plans()
+    problem, plans = scheme.problem, scheme.plans()
     pieces = [piece for plan in plans for piece in plan]
     partials = None
     if not scheme.is_one(pieces, q):
-        runs: Runs = shards.runs[scheme.members.rank]
-        partials = Partials(q, v.shape[3], blocks_of(runs), plans, problem.device)
+        partials = Partials(q, v.shape[3], scheme.blocks(), plans, problem.device)
     results = None
     for plan, k_source, v_source in scheme.keys(k, v):
         for piece in plan:

@@ -17,6 +17,7 @@ PACKED = (
     "flash_attn_kvpacked_func",
     "flash_attn_varlen_qkvpacked_func",
 )
+PACKINGS = ("", "kvpacked_", "qkvpacked_")
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,25 @@ LIBRARIES: Mapping[str, Library] = {
             ),
         },
         written={f"{DECODE}.plan": f"{DECODE}._plan_impl"},
+    ),
+    "ring-flash-attn": _library(
+        "ring_flash_attn",
+        {
+            f"ring_flash_attn/{file}.py": tuple(f"{stem}_{x}func" for x in PACKINGS)
+            for file, stem in (
+                ("ring_flash_attn", "ring_flash_attn"),
+                ("zigzag_ring_flash_attn", "zigzag_ring_flash_attn"),
+                ("stripe_flash_attn", "stripe_flash_attn"),
+                ("ring_flash_attn_varlen", "ring_flash_attn_varlen"),
+                ("zigzag_ring_flash_attn_varlen", "zigzag_ring_flash_attn_varlen"),
+            )
+        }
+        | {
+            "ring_flash_attn/llama3_flash_attn_varlen.py": (
+                "llama3_flash_attn_prepare_cu_seqlens",
+                *(f"llama3_flash_attn_varlen_{x}func" for x in PACKINGS),
+            )
+        },
     ),
     "torch": _library(
         "torch",

@@ -1,0 +1,197 @@
+"""ring-flash-attn's functions: their parts of the sequence, and values on several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip("torch")
+dist: Any = pytest.importorskip("torch.distributed")
+
+import attn_mlir as am  # noqa: E402
+from attn_mlir import ring_flash_attn as rfa  # noqa: E402
+from attn_mlir.distributed.pieces import Document, Piece  # noqa: E402
+from attn_mlir.distributed.problem import Problem  # noqa: E402
+from attn_mlir.distributed.ring_variants import OfEveryDocument, Striped  # noqa: E402
+from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.validation.distributed.launch import run  # noqa: E402
+
+SHORT = ("zigzag_ring_flash_attn_varlen_func", "llama3_flash_attn_varlen_kvpacked_func")
+ALL = (
+    "ring_flash_attn_func",
+    "ring_flash_attn_kvpacked_func<",
+    "zigzag_ring_flash_attn_qkvpacked_func",
+    "zigzag_ring_flash_attn_func!",
+    "stripe_flash_attn_func",
+    "stripe_flash_attn_qkvpacked_func!",
+    "ring_flash_attn_varlen_func",
+    "ring_flash_attn_varlen_kvpacked_func!",
+    "zigzag_ring_flash_attn_varlen_qkvpacked_func<",
+    "llama3_flash_attn_varlen_func",
+    "llama3_flash_attn_varlen_func<",
+    "llama3_flash_attn_varlen_func!",
+    *SHORT,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "size, names",
+    [
+        (2, SHORT),
+        pytest.param(2, ALL, marks=pytest.mark.long),
+        pytest.param(3, ALL, marks=pytest.mark.long),
+    ],
+)
+def test_functions_compute_what_the_whole_would_be(size: int, names: tuple[str, ...]) -> None:
+    for rank, found in enumerate(run("ring_flash.check", size, *names)):
+        assert list(found) == list(names), (rank, found)
+        for name, errors in found.items():
+            assert all(x <= 1 for x in errors.values()), (rank, name, errors)
+
+
+def scores_of(piece: Piece, rows: list[int], keys: list[int]) -> Iterator[tuple[int, int]]:
+    """The scores that a call computes, by the numbers of tokens of both ranks."""
+    mask, i, j = piece.mask, piece.rows.start, piece.keys.start
+    alone = Document(range(len(piece.rows)), range(len(piece.keys)))
+    for document in piece.documents or (alone,):
+        for a, q in enumerate(document.queries):
+            for b, k in enumerate(document.keys):
+                if mask is None or mask.visible(q, k, 99, 99):
+                    yield rows[i + a], keys[j + b]
+        i, j = i + len(document.queries), j + len(document.keys)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize(
+    "form, mask",
+    [
+        *((x, y) for x in ("stripes", "ring", "zigzag") for y in (am.causal(), am.full())),
+        *((x, am.sliding_window(5, 0)) for x in ("ring", "zigzag")),
+    ],
+    ids=str,
+)
+def test_pieces_compute_each_visible_score_once(form: str, mask: Any, size: int) -> None:
+    chunks = (2, 0, 3)  # tokens of documents in a chunk
+    count = 1 + (form == "zigzag")
+    lengths = [5 * size] if form == "stripes" else [x * size * count for x in chunks]
+    begins = [0, *accumulate(lengths)]
+    tokens = list[list[int]]()
+    for rank in range(size):
+        if form == "stripes":
+            tokens.append(list(range(rank, 5 * size, size)))
+            continue
+        own = (rank, 2 * size - 1 - rank)[:count]
+        tokens.append(
+            [
+                b + c * n + i
+                for c in own
+                for b, n in zip(begins, chunks, strict=False)
+                for i in range(n)
+            ]
+        )
+    found = list[tuple[int, int]]()
+    for rank in range(size):
+        members: Any = SimpleNamespace(rank=rank, size=size)
+        shards: Any = SimpleNamespace(most=5)
+        problem = Problem(None if form == "stripes" and mask == am.full() else mask)
+        if form == "stripes":
+            scheme: Any = Striped("f", members, problem, shards)
+        else:
+            scheme = OfEveryDocument("f", members, problem, shards, chunks, form == "zigzag")
+        for step, plan in enumerate(scheme.plans()):
+            for piece in plan:
+                assert all(
+                    len({x.start in piece.rows, x.stop - 1 in piece.rows}) == 1
+                    for x in scheme.blocks()
+                )
+                found += scores_of(piece, tokens[rank], tokens[(rank - step) % size])
+    want = [
+        (q, k)
+        for begin, end in pairwise(begins)
+        for q in range(begin, end)
+        for k in range(begin, end)
+        if mask.visible(q - begin, k - begin, end - begin, end - begin)
+    ]
+    assert sorted(found) == want
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("lengths", [(12,), (4, 8), (5, 1, 6), (1, 0, 10, 1), (0, 3, 9)], ids=str)
+def test_documents_of_a_rank_are_those_that_it_has_queries_of(
+    lengths: tuple[int, ...], causal: bool
+) -> None:
+    starts = [0, *accumulate(lengths)]
+    for size in (1, 2, 3, 4):
+        seen = list[tuple[int, int]]()
+        for rank in range(size):
+            of_q, of_k, most_q, most_k, keys = rfa.llama3_flash_attn_prepare_cu_seqlens(
+                torch.tensor(starts, dtype=torch.int32), causal, rank, size
+            )
+            assert of_q.dtype == of_k.dtype == torch.int32
+            rows, columns = of_q.tolist(), of_k.tolist()
+            assert rows[-1] == 12 // size and columns[-1] == keys.stop - keys.start
+            assert most_q == max(b - a for a, b in pairwise(rows))
+            assert most_k == max(b - a for a, b in pairwise(columns))
+            for (a, b), (c, d) in zip(pairwise(rows), pairwise(columns), strict=True):
+                for i in range(b - a):
+                    last = d - (b - a) + i if causal else d - 1
+                    q = rank * (12 // size) + a + i
+                    seen += [(q, keys.start + k) for k in range(c, last + 1)]
+        want = [
+            (q, k)
+            for begin, end in pairwise(starts)
+            for q in range(begin, end)
+            for k in range(begin, q + 1 if causal else end)
+        ]
+        assert sorted(seen) == want
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A group of this process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/s", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_what_is_refused_by_name(alone: None) -> None:
+    x = torch.ones(8, 4, 32).bfloat16()
+    dense, starts = [x[None]] * 3, torch.tensor([0, 3, 8])
+    sliced = starts, starts, 5, 5, 1, slice(0, 8)
+    cases: list[tuple[str, Any]] = [
+        ("dropout_p must be 0", lambda: rfa.ring_flash_attn_func(*dense, 0.1)),
+        ("alibi_slopes must be None", lambda: rfa.ring_flash_attn_func(*dense, alibi_slopes=x)),
+        ("window_size must be .left", lambda: rfa.ring_flash_attn_func(*dense, window_size=3)),
+        ("kv must be ", lambda: rfa.ring_flash_attn_kvpacked_func(x[None], x[None])),
+        (
+            "window_size must be .-1, -1. of stripes",
+            lambda: rfa.stripe_flash_attn_func(*dense, causal=True, window_size=(3, 0)),
+        ),
+        ("even length", lambda: rfa.zigzag_ring_flash_attn_varlen_func(x, x, x, starts, 5)),
+        ("max_seqlen must be", lambda: rfa.ring_flash_attn_varlen_func(x, x, x, starts, 4)),
+        ("from 0 to 8", lambda: rfa.ring_flash_attn_varlen_func(x, x, x, starts[:2], 5)),
+        ("q must be .own", lambda: rfa.ring_flash_attn_varlen_func(*dense, starts, 5)),
+        (
+            "heads_k_stride must divide the 4 heads",
+            lambda: rfa.llama3_flash_attn_varlen_func(x, x, x, *sliced[:4], 3, slice(0, 8)),
+        ),
+        (
+            "as many documents",
+            lambda: rfa.llama3_flash_attn_varlen_func(
+                x, x, x, starts, starts[[0, 2]], 5, 8, 1, slice(0, 8)
+            ),
+        ),
+        (
+            "3 ranks do not divide the 8 tokens",
+            lambda: rfa.llama3_flash_attn_prepare_cu_seqlens(starts, True, 0, 3),
+        ),
+    ]
+    for text, call in cases:
+        with pytest.raises(SpecError, match=text):
+            call()
