@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from attn_mlir.cli.doctor import add_doctor
 from attn_mlir.cli.emulate import add_emulate
 from attn_mlir.cli.outputs import check_new, check_svg
+from attn_mlir.cli.plan_parallel import add_plan_parallel
 from attn_mlir.cli.prebuild import add_prebuild
 from attn_mlir.cli.timing import add_time
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET
@@ -51,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_emulate(commands.add_parser("emulate", help="run a PTX file on the emulator and check it"))
     _add_trace(commands.add_parser("trace", help="draw a trace of the emulator as a picture"))
     add_time(commands.add_parser("time", help="clocks of a kernel by a model of the chip"))
+    add_plan_parallel(
+        commands.add_parser("plan-parallel", help="which scheme for a sequence on several GPUs")
+    )
     _add_info(commands.add_parser("info", help="print what a bundle file holds"))
     add_doctor(commands.add_parser("doctor", help="check the installation and the GPU's speed"))
     _add_demo(commands.add_parser("demo", help="compile, run, compare, and show what was built"))

@@ -4,11 +4,13 @@ from attn_mlir.distributed.context import context_parallel
 from attn_mlir.distributed.decoding import decode_combine
 from attn_mlir.distributed.layouts import positions, shard, unshard
 from attn_mlir.distributed.schemes import gather_attention, ring_attention, ulysses_attention
+from attn_mlir.parallel import plan_parallel
 
 __all__ = [
     "context_parallel",
     "decode_combine",
     "gather_attention",
+    "plan_parallel",
     "positions",
     "ring_attention",
     "shard",

@@ -42,7 +42,7 @@ ISA = f"{EMULATED} runtime.emulator.isa.registry"
 
 EVERYTHING = (
     f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect distributed emulator fallback flash flash_mla flashinfer latent_heads latent_rows library lowering lse masks mods "
-    "naming passes pytorch reference ring_flash_attn runtime schedules torch trace tracing transformers validation versions vllm sglang"
+    "naming parallel passes pytorch reference ring_flash_attn runtime schedules torch trace tracing transformers validation versions vllm sglang"
 )
 
 # For each package, and each module beside packages: what it may import besides itself. An entry covers what lies under
@@ -88,11 +88,12 @@ ALLOWED = {
     "vllm": "caches calls errors flash masks naming runtime versions",
     "ring_flash_attn": "adapters api distributed errors flash runtime",
     "sglang": "errors flash naming runtime versions",
-    "cli": f"{LEAVES} caches calls emulator compiling dialect.attn dialect.targets masks mods reference runtime",
+    "cli": f"{LEAVES} caches calls emulator compiling dialect.attn dialect.targets masks mods parallel reference runtime",
     "dialect": "element_types errors extensions",
-    "distributed": f"{LEAVES} {REQUEST} api calls pytorch torch",
+    "distributed": f"{LEAVES} {REQUEST} api calls parallel pytorch torch",
     "emulator": "errors files runtime",
     "element_types": "errors",
+    "parallel": "errors",
     "passes.infrastructure": DIALECTS,
     "schedules": "",  # but for its rooms: each has a line
     "schedules.policy": "dialect.attn dialect.orders dialect.targets element_types errors",

@@ -1,0 +1,110 @@
+"""Times of calls on one GPU: attention, merges, copies. All of attention's at burst speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from attn_mlir.parallel.gpus import Gpu, Rate, head_dim_factor
+from attn_mlir.parallel.problem import Problem
+
+TILE_ROWS = 128  # queries of a work tile
+KERNEL = 3.5e-6  # seconds from the end of a kernel to the start of the next one; assumption
+MAX_SLOTS = 8  # partial O's that `attn_mlir.distributed.merging` keeps before it merges them
+
+
+@dataclass(frozen=True)
+class Software:
+    """How a program of context parallelism works beside its attention.
+
+    Attributes:
+      name: for tables.
+      forward, backward: rates of its kernels; None: the GPU's row, which has ours.
+      merges_pairwise: each partial O is merged into a running f32 one, else up to eight are kept
+        and merged at once.
+      packs: K and V are copied into one message and, if pulled, into symmetric memory.
+      kernels: small and large, for each call of attention.
+      passes: times that a scheme which exchanges heads reads and writes (q, k and v; O) besides.
+    """
+
+    name: str = "attn_mlir.distributed"
+    forward: Rate | None = None
+    backward: Rate | None = None
+    merges_pairwise: bool = False
+    packs: bool = True
+    kernels: int = 3
+    passes: tuple[int, int] = (2, 3)
+
+
+OURS = Software()
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Times of one rank's calls."""
+
+    gpu: Gpu
+    problem: Problem
+    software: Software = OURS
+
+    @property
+    def sms(self) -> int:
+        """Multiprocessors that attention uses."""
+        return self.gpu.sms - self.problem.sm_margin
+
+    def rate(self, direction: Literal["forward", "backward"]) -> Rate:
+        """The rate of a pass."""
+        return getattr(self.software, direction) or getattr(self.gpu, direction)
+
+    def attention(
+        self, rows: int, keys: int, heads: float, *, is_square: bool = False, backward: bool = False
+    ) -> float:
+        """Seconds of one call at burst speed.
+
+        Args:
+          rows, keys: of each sequence.
+          heads: query heads.
+          is_square: causal, of as many rows as keys.
+          backward: the backward pass of the call.
+        """
+        p, rate = self.problem, self.rate("backward" if backward else "forward")
+        if not rows or not keys:
+            return 0.0
+        mean = (keys + min(TILE_ROWS, keys)) / 2 if is_square else keys
+        width = (3 * p.head_dim + 2 * p.v_head_dim) if backward else (p.head_dim + p.v_head_dim)
+        decay = 1 + keys / rate.causal_decay_keys if is_square and rate.causal_decay_keys else 1.0
+        speed = rate.burst * head_dim_factor(p.head_dim, p.v_head_dim) / self.gpu.sms / decay
+        per_key = 2 * width * TILE_ROWS / speed
+        tiles = -(-rows // TILE_ROWS) * heads * p.batch
+        if is_square:  # the longest tiles come first, so all multiprocessors end together
+            longest = (keys + rate.overhead_keys) * per_key
+            return max(tiles * (mean + rate.overhead_keys) * per_key / self.sms, longest)
+        turns = max(1.0, -(-tiles // self.sms))
+        return turns * (mean + rate.overhead_keys) * per_key
+
+    def throttled(self, seconds: float, backward: bool = False) -> float:
+        """The time of work of so many seconds at burst speed, with the power limit."""
+        rate = self.rate("backward" if backward else "forward")
+        burst = rate.burst_seconds if self.problem.is_isolated else 0.0
+        return min(seconds, burst) + max(0.0, seconds - burst) * rate.burst / rate.sustained
+
+    def copied(self, count: float, times: int = 1) -> float:
+        """Seconds of kernels that read and write so many bytes, each once."""
+        return times * (2 * count / self.gpu.memory_bandwidth + KERNEL) if count else 0.0
+
+    def merge(self, parts: int, o_bytes: float) -> float:
+        """Seconds in which partial results become O.
+
+        Args:
+          parts: calls whose results a row has, of the row that has the most.
+          o_bytes: of O of one rank, 2 bytes for each element.
+        """
+        if parts <= 1:
+            return 0.0
+        if self.software.merges_pairwise:  # reads a part and the sum, writes the sum
+            return (parts - 1) * ((1 + 2 + 2) * o_bytes / self.gpu.memory_bandwidth + KERNEL)
+        between = max(0, -(-(parts - MAX_SLOTS) // (MAX_SLOTS - 1)))
+        reads = 2 * o_bytes * (parts + between)  # f32: each part, and each intermediate sum
+        writes = o_bytes + 6 * o_bytes * between  # O; a sum in f32 and its copy into the first slot
+        kernels = 1 + 4 * between
+        return (reads + writes) / self.gpu.memory_bandwidth + kernels * KERNEL

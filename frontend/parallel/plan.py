@@ -1,0 +1,174 @@
+"""`plan_parallel`: which scheme for a sequence on so many ranks, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.parallel.calls import OURS, Software
+from attn_mlir.parallel.gpus import Gpu, gpu_named
+from attn_mlir.parallel.links import Links
+from attn_mlir.parallel.problem import Problem
+from attn_mlir.parallel.schemes import SCHEMES, Prediction, limit, predict
+
+GB = 1e9
+INTER = 45e9  # bytes/s, of NDR InfiniBand, a port for each GPU: see `Links`
+MAX_GBS = 1e6  # of a link
+LEVEL = 0.02  # schemes so close are level, and the one that needs the least memory is picked
+CALLS = {
+    "ring-pull": "ring_attention on the GPUs of one host",
+    "ring-nccl": "ring_attention",
+    "gather": "gather_attention",
+    "ulysses": "ulysses_attention",
+    "2d": "heads exchanged within nodes, ring_attention between them",
+}
+
+
+@dataclass(frozen=True)
+class ParallelPlan:
+    """The schemes for a problem.
+
+    Attributes:
+      problem, gpu, links: as given, with defaults filled in.
+      predictions: one of each scheme.
+      one_rank: seconds of one GPU that has the whole sequence, whether or not it has the memory.
+      picked: of the fastest possible schemes within 2 % the one of the least memory, by name;
+        None: there is none.
+      reason: why, in a sentence.
+    """
+
+    problem: Problem
+    gpu: Gpu
+    links: Links
+    predictions: tuple[Prediction, ...]
+    one_rank: float
+    picked: str | None
+    reason: str
+
+    def __getitem__(self, scheme: str) -> Prediction:
+        return next(x for x in self.predictions if x.scheme == scheme)
+
+    def efficiency(self, scheme: str) -> float:
+        """One rank's time over that of all ranks together, in shares of 1."""
+        return self.one_rank / (self[scheme].seconds * self.problem.ranks)
+
+    def json(self) -> dict[str, Any]:
+        """Plain values, seconds and bytes."""
+        schemes = [
+            asdict(x) | {"efficiency": self.efficiency(x.scheme), "call": CALLS[x.scheme]}
+            for x in self.predictions
+        ]
+        return {
+            "problem": asdict(self.problem),
+            "gpu": self.gpu.name,
+            "links": asdict(self.links),
+            "one_rank_seconds": self.one_rank,
+            "schemes": schemes,
+            "picked": self.picked,
+            "reason": self.reason,
+        }
+
+
+def plan_parallel(
+    length: int,
+    *,
+    ranks: int,
+    heads: int,
+    kv_heads: int | None = None,
+    head_dim: int = 128,
+    v_head_dim: int | None = None,
+    batch: int = 1,
+    causal: bool = True,
+    training: bool = False,
+    dtype: str = "bf16",
+    gpu: str | Gpu = "H200",
+    ranks_per_node: int = 8,
+    intra_gbs: float | None = None,
+    inter_gbs: float = INTER / GB,
+    sm_margin: int = 0,
+    isolated: bool = False,
+    software: Software = OURS,
+) -> ParallelPlan:
+    """Predicts what each scheme of `attn_mlir.distributed` costs, and picks one.
+
+    The model is one of rates and bytes: docs/distributed.md has its errors against measured times.
+
+    Args:
+      length: tokens of the whole sequence.
+      ranks: GPUs that share it.
+      heads, kv_heads: of a layer, as one rank has them; kv_heads are heads by default.
+      head_dim, v_head_dim: of K and V; those of V are head_dim by default.
+      batch: sequences.
+      causal: whether the mask is causal, else there is none.
+      training: forward and backward pass, else forward alone.
+      dtype: bf16 or f16.
+      gpu: H200, H100, B200 or a row of one's own.
+      ranks_per_node: GPUs that reach each other by NVLink.
+      intra_gbs, inter_gbs: 1e9 bytes/s that a GPU receives from its node and from other nodes, of
+        long messages; that of the GPU's row and NDR InfiniBand by default.
+      sm_margin: multiprocessors that attention leaves to NCCL, so that transfers overlap.
+      isolated: one call after a pause, as benchmarks time it, instead of one of many.
+      software: rates of other kernels.
+
+    Raises:
+      SpecError: an argument is no such number, or does not fit the others.
+    """
+    chosen = gpu if isinstance(gpu, Gpu) else gpu_named(gpu)
+    for name, flag in (("causal", causal), ("training", training), ("isolated", isolated)):
+        if not isinstance(cast(object, flag), bool):
+            raise SpecError(f"{name} must be True or False, got {shown(flag)}")
+    problem = Problem(
+        length=length,
+        heads=heads,
+        kv_heads=heads if kv_heads is None else kv_heads,
+        head_dim=head_dim,
+        v_head_dim=head_dim if v_head_dim is None else v_head_dim,
+        batch=batch,
+        is_causal=causal,
+        is_training=training,
+        dtype=dtype,
+        ranks=ranks,
+        sm_margin=sm_margin,
+        is_isolated=isolated,
+    )
+    if sm_margin >= chosen.sms:
+        raise SpecError(f"sm_margin must be below the {chosen.sms} of the {chosen.name}")
+    intra = chosen.intra_bandwidth if intra_gbs is None else _bandwidth("intra_gbs", intra_gbs)
+    is_count = isinstance(cast(object, ranks_per_node), int) and ranks_per_node is not True
+    if not is_count:
+        raise SpecError(f"ranks_per_node must be an integer, got {shown(ranks_per_node)}")
+    links = Links(intra, _bandwidth("inter_gbs", inter_gbs), ranks_per_node)
+    predictions = tuple(predict(name, problem, chosen, links, software) for name in SCHEMES)
+    alone = limit(
+        Problem(**{**asdict(problem), "ranks": 1, "sm_margin": 0}), chosen, links, software
+    )
+    possible = sorted((x for x in predictions if x.is_possible), key=lambda x: x.seconds)
+    if not possible:
+        reasons = "; ".join(f"{x.scheme}: {x.refusal}" for x in predictions)
+        return ParallelPlan(problem, chosen, links, predictions, alone, None, reasons)
+    near = [x for x in possible if x.seconds <= possible[0].seconds * (1 + LEVEL)]
+    best = min(near, key=lambda x: x.memory_bytes)
+    reason = _reason(best, [x for x in possible if x is not best])
+    return ParallelPlan(problem, chosen, links, predictions, alone, best.scheme, reason)
+
+
+def _reason(best: Prediction, others: list[Prediction]) -> str:
+    share = best.exposed / best.seconds
+    text = f"{best.seconds / best.limit:.2f} times the limit, {share:.0%} of it exposed transfers"
+    if not others:
+        return f"{text}; no other scheme is possible"
+    other = others[0]
+    text += f"; {other.scheme} takes {other.seconds / best.seconds:.2f} times that"
+    if other.seconds <= best.seconds * (1 + LEVEL):
+        text += f" and {other.memory_bytes / best.memory_bytes:.1f} times the memory"
+    return text
+
+
+def _bandwidth(name: str, value: object) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < cast(float, value) <= MAX_GBS:
+        raise SpecError(
+            f"{name} must be above 0 and at most {MAX_GBS:.0f} GB/s, got {shown(value)}"
+        )
+    return cast(float, value) * GB

@@ -1,0 +1,123 @@
+"""The attention of one layer over a sequence that lies on several ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from attn_mlir.errors import SpecError, shown
+
+DTYPES = ("bf16", "f16")  # that `attn_mlir.distributed` takes
+ELEMENT_BYTES = 2
+MAX_TOKENS, MAX_RANKS = 2**40, 2**20
+NUMBERS = {
+    "length": MAX_TOKENS,
+    "heads": 4096,
+    "kv_heads": 4096,
+    "head_dim": 1024,
+    "v_head_dim": 1024,
+    "batch": 2**20,
+    "ranks": MAX_RANKS,
+    "sm_margin": 1024,
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is computed, on how many ranks.
+
+    Attributes:
+      length: tokens of the whole sequence.
+      heads, kv_heads: of one rank before heads are exchanged; with tensor parallelism, its share.
+      head_dim, v_head_dim: of K and of V.
+      batch: sequences.
+      is_causal: the mask, else none.
+      is_training: forward and backward pass, else forward alone.
+      dtype: bf16 or f16.
+      ranks: of the group.
+      sm_margin: multiprocessors that attention leaves free for NCCL's kernels. At 0, which is what
+        `attn_mlir.distributed` does, transfers over NCCL wait for attention and add to its time.
+      is_isolated: one call after a pause, as benchmarks measure it, below the power limit at
+        first; else the GPU is always busy.
+    """
+
+    length: int
+    heads: int
+    kv_heads: int
+    head_dim: int = 128
+    v_head_dim: int = 128
+    batch: int = 1
+    is_causal: bool = True
+    is_training: bool = False
+    dtype: str = "bf16"
+    ranks: int = 8
+    sm_margin: int = 0
+    is_isolated: bool = False
+
+    def __post_init__(self) -> None:
+        for name, most in NUMBERS.items():
+            value = cast(object, getattr(self, name))
+            least = 0 if name == "sm_margin" else 1
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if not is_number or not least <= cast(int, value) <= most:
+                raise SpecError(
+                    f"{name} must be an integer from {least} to {most}, got {shown(value)}"
+                )
+        if self.heads % self.kv_heads:
+            raise SpecError(
+                f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
+                f"{self.kv_heads}"
+            )
+        if self.dtype not in DTYPES:
+            raise SpecError(f"dtype must be one of {', '.join(DTYPES)}, got {shown(self.dtype)}")
+        if self.length < self.ranks:
+            raise SpecError(
+                f"length must be at least 1 token on each rank, got {self.length} on {self.ranks}"
+            )
+
+    @property
+    def own(self) -> int:
+        """Tokens of the rank that has the most, in the zigzag layout: messages are of so many."""
+        chunk = -(-self.length // (2 * self.ranks))
+        return min(2 * chunk, self.length)
+
+    @property
+    def pairs(self) -> float:
+        """Visible scores of a head of one sequence."""
+        return self.length * (self.length + 1) / 2 if self.is_causal else float(self.length) ** 2
+
+    @property
+    def flops(self) -> float:
+        """Operations of the forward pass: 2 (D + Dv) for each visible score."""
+        width = self.head_dim + self.v_head_dim
+        return 2 * width * self.pairs * self.heads * self.batch
+
+    @property
+    def backward_flops(self) -> float:
+        """Operations of the backward pass: five products, 2 (3 D + 2 Dv) for each visible score."""
+        width = 3 * self.head_dim + 2 * self.v_head_dim
+        return 2 * width * self.pairs * self.heads * self.batch
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of K and V of one rank."""
+        return self.batch * self.own * self.kv_heads * self._widths * ELEMENT_BYTES
+
+    @property
+    def kv_gradient_bytes(self) -> int:
+        """Bytes of the f32 gradients of K and V of one rank."""
+        return self.batch * self.own * self.kv_heads * self._widths * 4
+
+    @property
+    def q_bytes(self) -> int:
+        """Bytes of q of one rank."""
+        return self.batch * self.own * self.heads * self.head_dim * ELEMENT_BYTES
+
+    @property
+    def o_bytes(self) -> int:
+        """Bytes of O of one rank, in q's dtype."""
+        return self.batch * self.own * self.heads * self.v_head_dim * ELEMENT_BYTES
+
+    @property
+    def _widths(self) -> int:
+        return self.head_dim + self.v_head_dim

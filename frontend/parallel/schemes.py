@@ -1,0 +1,318 @@
+"""Each scheme in closed form: time, bytes, memory, and why it may be impossible.
+
+Transfers over NCCL wait until an attention kernel that holds all multiprocessors has ended, so
+times add up; with `sm_margin` they overlap. Copy engines overlap always, but reach only the GPUs
+of one node. A step of a ring is either max(attention, transfer) or their sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from attn_mlir.parallel.calls import KERNEL, MAX_SLOTS, OURS, Calls, Software
+from attn_mlir.parallel.gpus import Gpu, head_dim_factor
+from attn_mlir.parallel.links import BARRIER, Links
+from attn_mlir.parallel.problem import Problem
+
+GATHERED_COPIES = 4  # of one rank: halves of K and of V
+LSE_ELEMENTS = 2  # 16-bit columns that hold a head's LSE beside its O (distributed/packing.py)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a scheme costs one rank, for one layer.
+
+    Attributes:
+      scheme: its name in `SCHEMES`.
+      seconds: expected time.
+      attention: of it, attention kernels.
+      exposed: of it, transfers that no attention hides.
+      other: of it, copies, merges and gaps between kernels.
+      bytes_sent: that a rank sends, all passes.
+      memory_bytes: that a rank needs, operands and gradients included.
+      limit: seconds below which no scheme of these bytes comes on this GPU.
+      refusal: why the scheme cannot run; "" if it can.
+    """
+
+    scheme: str
+    seconds: float
+    attention: float
+    exposed: float
+    other: float
+    bytes_sent: float
+    memory_bytes: float
+    limit: float
+    refusal: str = ""
+
+    @property
+    def is_possible(self) -> bool:
+        return not self.refusal
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Seconds of one pass: attention at burst speed, what is beside it, transfers."""
+
+    attention: float = 0.0
+    other: float = 0.0
+    exposed: float = 0.0
+    hidden: tuple[tuple[int, float, float], ...] = ()  # steps: count, attention, transfer beside it
+
+
+@dataclass(frozen=True)
+class _Setting:
+    problem: Problem
+    gpu: Gpu
+    links: Links
+    calls: Calls
+
+
+def _step(s: _Setting, steps: int, rows: int, heads: float, *, backward: bool) -> tuple[float, int]:
+    """Seconds of all calls of a balanced ring over so many sources of keys; calls of a row."""
+    p = s.problem
+    half = -(-rows // 2)
+    first = s.calls.attention(rows, rows, heads, is_square=p.is_causal, backward=backward)
+    wide = s.calls.attention(rows, half, heads, backward=backward)
+    tall = s.calls.attention(half, rows, heads, backward=backward)
+    rest = max(wide, tall) if p.is_causal else first
+    return first + (steps - 1) * rest, steps
+
+
+def _ring(
+    s: _Setting, ranks: int, rows: int, heads: float, message: float, pulled: bool, backward: bool
+) -> _Cost:
+    """A ring of ranks whose keys and values travel, and in the backward pass their gradients.
+
+    Args:
+      rows: tokens of one rank of the ring.
+      heads: query heads that it computes.
+      message: bytes of K and V that it sends in a step.
+    """
+    p = s.problem
+    attention, parts = _step(s, ranks, rows, heads, backward=backward)
+    o_bytes = p.batch * rows * heads * p.v_head_dim * 2
+    links = s.links
+    move = links.copy(message) if pulled else links.shift(message, ranks)
+    other = ranks * s.calls.software.kernels * KERNEL
+    if s.calls.software.packs and ranks > 1:
+        other += s.calls.copied(message, 2 if pulled else 1)
+    other += BARRIER if pulled and ranks > 1 else 0.0
+    exposed, hidden = 0.0, tuple[tuple[int, float, float], ...]()
+    if pulled or p.sm_margin:
+        hidden = ((ranks - 1, attention / ranks, move),)
+    else:
+        exposed = (ranks - 1) * move
+    if not backward:
+        return _Cost(attention, other + s.calls.merge(parts, o_bytes), exposed, hidden)
+    gradient = 2 * message  # f32, for each step; they travel over NCCL
+    q_bytes = p.batch * rows * heads * p.head_dim * 2
+    # dq: zeros, and each call reads its part of the sum and the new part, and writes the sum.
+    per_call = (3 * 2 * q_bytes + 4 * gradient) / s.gpu.memory_bandwidth + 4 * KERNEL
+    other += ranks * per_call
+    if ranks > 1:
+        exposed += ranks * links.shift(gradient, ranks)
+    return _Cost(attention, other, exposed, hidden)
+
+
+def _gathered(s: _Setting, backward: bool) -> _Cost:
+    """K and V of all ranks come first; gradients go back to their ranks and are added there."""
+    p, ranks = s.problem, s.problem.ranks
+    half = -(-p.own // 2)
+    attend = s.calls.attention
+    if p.is_causal:
+        # The second half sees P chunks more than the first one, on average of the ranks as on each.
+        attention = attend(half, half, p.heads, is_square=True, backward=backward) * 2 + attend(
+            half, p.length - half, p.heads, backward=backward
+        )
+    else:
+        attention = attend(p.own, p.length, p.heads, backward=backward)
+    is_near = s.links.nodes(ranks) == 1 and s.calls.software.packs
+    if ranks == 1:
+        move = 0.0
+    elif is_near:
+        move = BARRIER + (ranks - 1) * GATHERED_COPIES * s.links.copy(p.kv_bytes / GATHERED_COPIES)
+    else:
+        move = s.links.gather(p.kv_bytes, ranks)
+    calls = 3 if p.is_causal else 1
+    other = calls * s.calls.software.kernels * KERNEL
+    if s.calls.software.packs and ranks > 1:
+        other += s.calls.copied(p.kv_bytes, 3 if is_near else 0) + GATHERED_COPIES * KERNEL
+    if not backward:
+        other += s.calls.merge(2 if p.is_causal else 1, p.o_bytes / 2)
+        return _Cost(attention, other, move)
+    gradients = p.kv_gradient_bytes * ranks
+    swap = s.links.swap(gradients, ranks)
+    # Zeros, two calls that add, the order of ranks, one message for each, and the sum of all.
+    passes = 5 * 2 * gradients + 4 * 2 * p.q_bytes
+    return _Cost(attention, other + passes / s.gpu.memory_bandwidth + 12 * KERNEL, move + swap, ())
+
+
+def _swapped_bytes(p: Problem, ranks: int) -> tuple[int, int]:
+    """Bytes of a rank's (q, K and V; O and LSE) in an exchange of heads among so many ranks."""
+    kv_heads = math.lcm(p.kv_heads, ranks)
+    kv_width = p.head_dim + p.v_head_dim
+    tokens = p.batch * p.own * 2
+    own = tokens * (p.heads * p.head_dim + kv_heads * kv_width)
+    return own, tokens * p.heads * (p.v_head_dim + LSE_ELEMENTS)
+
+
+def _exchange(s: _Setting, ranks: int, links: Links) -> tuple[float, float]:
+    """Seconds of (transfers, copies) of both exchanges of heads; the backward pass has the same."""
+    if ranks == 1:
+        return 0.0, 0.0
+    operands, results = _swapped_bytes(s.problem, ranks)
+    before, after = s.calls.software.passes
+    copies = s.calls.copied(operands, before) + s.calls.copied(results, after)
+    return links.swap(operands, ranks) + links.swap(results, ranks), copies
+
+
+def _ulysses(s: _Setting, backward: bool) -> _Cost:
+    p = s.problem
+    heads = p.heads / p.ranks
+    attention = s.calls.attention(
+        p.length, p.length, heads, is_square=p.is_causal, backward=backward
+    )
+    exposed, other = _exchange(s, p.ranks, s.links)
+    return _Cost(attention, other + 4 * KERNEL, exposed)
+
+
+def _two_level(s: _Setting, backward: bool) -> _Cost:
+    """Heads are exchanged within a node; between nodes K and V travel in rings of equal heads."""
+    p = s.problem
+    inner = min(p.ranks, s.links.ranks_per_node)
+    outer = p.ranks // inner
+    message = p.kv_bytes * math.lcm(p.kv_heads, inner) / p.kv_heads
+    across = _Setting(p, s.gpu, Links(s.links.inter, s.links.inter, 1), s.calls)
+    ring = _ring(across, outer, p.own * inner, p.heads / inner, message, False, backward)
+    exposed, other = _exchange(s, inner, s.links.of_node)
+    return _Cost(ring.attention, ring.other + other, ring.exposed + exposed, ring.hidden)
+
+
+def _ring_memory(s: _Setting, rows: int, heads: float, message: float, steps: int) -> float:
+    """Bytes of a ring beside the operands: two buffers, a message, symmetric memory, partial O's."""
+    p = s.problem
+    slots = min(steps, MAX_SLOTS) if steps > 1 else 0
+    partials = slots * p.batch * rows * heads * (p.v_head_dim + 1) * 4
+    found = 5 * message + partials if steps > 1 else 0.0
+    if p.is_training:
+        found += p.batch * rows * heads * p.head_dim * 4 + 4 * 2 * message
+    return found
+
+
+def _operands(p: Problem) -> float:
+    """q, K, V and O with LSE; in training also their gradients."""
+    lse = p.batch * p.own * p.heads * 4
+    return (p.q_bytes + p.kv_bytes + p.o_bytes) * (2 if p.is_training else 1) + lse
+
+
+def _of_ring(s: _Setting, name: str) -> tuple[float, float, str]:
+    p = s.problem
+    sent = (p.ranks - 1) * p.kv_bytes
+    if p.is_training:
+        sent = 2 * sent + (p.ranks * p.kv_gradient_bytes if p.ranks > 1 else 0)
+    refusal = ""
+    if name == "ring-pull" and s.links.nodes(p.ranks) > 1:
+        refusal = f"copy engines reach the {s.links.ranks_per_node} ranks of a node, not {p.ranks}"
+    return sent, _ring_memory(s, p.own, p.heads, p.kv_bytes, p.ranks), refusal
+
+
+def _of_gather(s: _Setting, name: str) -> tuple[float, float, str]:
+    p = s.problem
+    sent, memory = (p.ranks - 1) * p.kv_bytes, p.ranks * p.kv_bytes + 2 * p.kv_bytes
+    if p.is_training:
+        sent = 2 * sent + (p.ranks - 1) * p.kv_gradient_bytes
+        memory += 4 * p.ranks * p.kv_gradient_bytes + 2 * p.q_bytes
+    return sent, memory, ""
+
+
+def _of_ulysses(s: _Setting, name: str) -> tuple[float, float, str]:
+    p = s.problem
+    operands, results = _swapped_bytes(p, p.ranks)
+    sent = (operands + results) * (p.ranks - 1) / p.ranks * (2 if p.is_training else 1)
+    memory = (3 * operands + 3 * results) * (2 if p.is_training else 1)
+    refusal = ""
+    if p.heads % p.ranks:
+        refusal = f"{p.ranks} ranks do not divide {p.heads} heads"
+    return sent, memory, refusal
+
+
+def _of_two_level(s: _Setting, name: str) -> tuple[float, float, str]:
+    p = s.problem
+    inner = min(p.ranks, s.links.ranks_per_node)
+    outer = -(-p.ranks // inner)
+    operands, results = _swapped_bytes(p, inner)
+    message = p.kv_bytes * math.lcm(p.kv_heads, inner) / p.kv_heads
+    passes = 2 if p.is_training else 1
+    sent = (operands + results) * (inner - 1) / inner * passes + (outer - 1) * message * passes
+    if p.is_training and outer > 1:
+        sent += outer * 2 * message
+    memory = (3 * operands + 3 * results) * passes
+    memory += _ring_memory(s, p.own * inner, p.heads / inner, message, outer)
+    refusal = ""
+    if outer == 1:
+        refusal = f"{p.ranks} ranks are one node: it would be ulysses"
+    elif p.ranks % inner:
+        refusal = f"{p.ranks} ranks are no whole number of nodes of {inner}"
+    elif inner == 1:
+        refusal = "a node has one rank: it would be ring-nccl"
+    elif p.heads % inner:
+        refusal = f"the {inner} ranks of a node do not divide {p.heads} heads"
+    return sent, memory, refusal
+
+
+Costs = Callable[[_Setting, bool], _Cost]
+SCHEMES: dict[str, tuple[Costs, Callable[[_Setting, str], tuple[float, float, str]]]] = {
+    "ring-pull": (
+        lambda s, back: _ring(
+            s, s.problem.ranks, s.problem.own, s.problem.heads, s.problem.kv_bytes, True, back
+        ),
+        _of_ring,
+    ),
+    "ring-nccl": (
+        lambda s, back: _ring(
+            s, s.problem.ranks, s.problem.own, s.problem.heads, s.problem.kv_bytes, False, back
+        ),
+        _of_ring,
+    ),
+    "gather": (_gathered, _of_gather),
+    "ulysses": (_ulysses, _of_ulysses),
+    "2d": (_two_level, _of_two_level),
+}
+
+
+def predict(
+    scheme: str, problem: Problem, gpu: Gpu, links: Links, software: Software = OURS
+) -> Prediction:
+    """The cost of a scheme, also of one that is impossible."""
+    setting = _Setting(problem, gpu, links, Calls(gpu, problem, software))
+    cost, volume = SCHEMES[scheme]
+    sent, memory, refusal = volume(setting, scheme)
+    memory += _operands(problem)
+    if not refusal and memory > gpu.memory_bytes:
+        refusal = f"{memory / 1e9:.0f} GB are more than the {gpu.memory_bytes / 1e9:.0f} of the GPU"
+    totals = [0.0, 0.0, 0.0]
+    for backward in (False, True)[: 1 + problem.is_training]:
+        found = cost(setting, backward)
+        attention = setting.calls.throttled(found.attention, backward)
+        slower = attention / found.attention if found.attention else 1.0
+        exposed = found.exposed + sum(
+            count * max(0.0, move - beside * slower) for count, beside, move in found.hidden
+        )
+        for i, seconds in enumerate((attention, exposed, found.other)):
+            totals[i] += seconds
+    bound = limit(problem, gpu, links, software)
+    return Prediction(scheme, sum(totals), *totals, sent, memory, bound, refusal)
+
+
+def limit(problem: Problem, gpu: Gpu, links: Links, software: Software = OURS) -> float:
+    """Seconds that attention takes on ideal ranks: all FLOPs at the best rate of one GPU."""
+    calls = Calls(gpu, problem, software)
+    found = 0.0
+    for backward in (False, True)[: 1 + problem.is_training]:
+        rate = calls.rate("backward" if backward else "forward")
+        flops = problem.backward_flops if backward else problem.flops
+        speed = rate.burst * head_dim_factor(problem.head_dim, problem.v_head_dim)
+        found += calls.throttled(flops / problem.ranks / speed, backward)
+    return found
