@@ -23,7 +23,7 @@ def add_plan_parallel(parser: argparse.ArgumentParser) -> None:
         "attention, and pick one (docs/distributed.md). Needs no GPU."
     )
     number = parser.add_argument
-    number("length", type=_tokens, help="tokens of the sequence: 131072, 128k, 1M")
+    number("length", type=tokens, help="tokens of the sequence: 131072, 128k, 1M")
     number("--ranks", type=int, default=8, help="GPUs that share it (%(default)s)")
     number("--heads", type=int, default=32, help="query heads of a layer (%(default)s)")
     number("--kv-heads", type=int, default=8, help="KV heads (%(default)s)")
@@ -127,7 +127,7 @@ def _planned(args: argparse.Namespace, ranks: int) -> ParallelPlan:
     )
 
 
-def _tokens(text: str) -> int:
+def tokens(text: str) -> int:
     """A count of tokens with k or M for 2^10 or 2^20."""
     factor = {"k": 2**10, "m": 2**20}.get(text[-1:].lower(), 1)
     return int(text[:-1] if factor > 1 else text) * factor

@@ -26,7 +26,7 @@ from attn_mlir.runtime.file.fat_bundle import FatBundle
 from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM
 
 Pack = Callable[..., bytes]
-COMMANDS = ("compile", "run", "emulate", "trace", "info", "doctor", "demo")
+COMMANDS = ("compile", "run", "emulate", "trace", "plan-parallel", "info", "doctor", "demo")
 
 
 @pytest.fixture
