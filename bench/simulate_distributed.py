@@ -32,6 +32,7 @@ TILE = 128  # queries of a work tile, keys of a step of its loop
 NCCL_SMS = 16  # multiprocessors of one NCCL kernel; assumption
 DISPATCH = 2e-6  # a kernel that waits for another stream's event starts so much later
 GAP = 3.5e-6  # between kernels of a stream
+Call = tuple[int, int, int, bool, bool]  # rows, keys, heads, square, backward
 MOST_TILES = 100_000  # that are laid out one by one
 SLOTS = 8  # partial results that are kept
 
@@ -70,16 +71,32 @@ class Setting:
     links: Links
     software: Software = OURS
 
+    @property
+    def sms(self) -> int:
+        """Multiprocessors of an attention kernel."""
+        return self.gpu.sms - self.problem.sm_margin
+
     def rate(self, backward: bool) -> Rate:
         given = self.software.backward if backward else self.software.forward
         return given or (self.gpu.backward if backward else self.gpu.forward)
+
+    def call_seconds(self, rows: int, keys: int, heads: int, square: bool, backward: bool) -> float:
+        """The time of a call of attention at burst speed."""
+        p, rate = self.problem, self.rate(backward)
+        width = 3 * p.head_dim + 2 * p.v_head_dim if backward else p.head_dim + p.v_head_dim
+        speed = rate.burst * head_dim_factor(p.head_dim, p.v_head_dim) / self.gpu.sms
+        if square and rate.causal_decay_keys:
+            speed /= 1 + keys / rate.causal_decay_keys
+        per_key = 2 * width * TILE / speed
+        call = rows, keys, heads * p.batch, square, per_key, self.sms, rate.overhead_keys
+        return kernel_seconds(*call)
 
 
 class Rank:
     """One GPU: its multiprocessors, ports, and how long it may go on at full clock."""
 
-    def __init__(self, clock: Clock, s: Setting) -> None:
-        self.clock, self.s = clock, s
+    def __init__(self, clock: Clock, s: Setting, times: dict[Call, float]) -> None:
+        self.clock, self.s, self._times = clock, s, times
         self.sms = Multiprocessors(clock, s.gpu.sms, s.problem.sm_margin)
         self.near = Port(s.links.intra), Port(s.links.intra)  # out of the GPU, into it
         self.far = Port(s.links.inter), Port(s.links.inter)
@@ -90,20 +107,15 @@ class Rank:
 
     def attend(self, rows: int, keys: int, heads: int, square: bool, backward: bool) -> Event:
         """One call of attention with the gaps around it, from when it is issued."""
-        s, p, rate = self.s, self.s.problem, self.s.rate(backward)
-        width = 3 * p.head_dim + 2 * p.v_head_dim if backward else p.head_dim + p.v_head_dim
-        speed = rate.burst * head_dim_factor(p.head_dim, p.v_head_dim) / s.gpu.sms
-        if square and rate.causal_decay_keys:
-            speed /= 1 + keys / rate.causal_decay_keys
-        sms = s.gpu.sms - p.sm_margin
-        per_key = 2 * width * TILE / speed
-        call = rows, keys, heads * p.batch, square, per_key, sms, rate.overhead_keys
-        seconds = kernel_seconds(*call)
+        call = rows, keys, heads, square, backward
+        if call not in self._times:
+            self._times[call] = self.s.call_seconds(*call)
+        rate, seconds = self.s.rate(backward), self._times[call]
         fast = min(seconds, self._allowance[backward])
         self._allowance[backward] -= fast
         seconds = fast + (seconds - fast) * rate.burst / rate.sustained
         self.attending += seconds
-        return self.sms.attend((seconds + s.software.kernels * GAP) * sms)
+        return self.sms.attend((seconds + self.s.software.kernels * GAP) * self.s.sms)
 
     def moved(self, *counts: float) -> float:
         """Seconds of kernels that read and write bytes, as many altogether, one for each number."""
@@ -146,7 +158,8 @@ class Cluster:
 
     def __init__(self, s: Setting) -> None:
         self.s, self.clock = s, Clock()
-        self.ranks = [Rank(self.clock, s) for _ in range(s.problem.ranks)]
+        times: dict[Call, float] = {}  # of calls, which are the same on many ranks
+        self.ranks = [Rank(self.clock, s, times) for _ in range(s.problem.ranks)]
         self.kernels: dict[object, Any] = {}
 
     def node(self, rank: int) -> int:

@@ -72,6 +72,8 @@ def test_the_power_limit() -> None:
     for is_isolated, expected in ((True, 0.015 + 2 * 0.985), (False, 2.0)):
         problem = Problem(length=256, heads=1, kv_heads=1, is_isolated=is_isolated)
         assert Calls(gpu, problem).throttled(1.0) == pytest.approx(expected)
+    problem = Problem(length=256, heads=1, kv_heads=1, is_isolated=True)
+    assert Calls(gpu, problem).throttled(0.001) == 0.001
 
 
 @pytest.mark.parametrize(("kind", "ranks"), MEASURED)
