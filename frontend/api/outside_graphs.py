@@ -17,16 +17,23 @@ def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
     """Makes `torch.compile` break its graph at a function, call it, and continue after it.
 
     This imports nothing of PyTorch: as long as its compiler is not loaded, nothing is compiled.
+    Where it is loaded and watches no frames, as within a function that it does not trace, there is
+    nothing to keep it from.
     """
 
     @functools.wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> T:
-        if "torch._dynamo" not in sys.modules:
+        if "torch._dynamo" not in sys.modules or _watches_no_frames():
             return function(*args, **options)
         return _without_compiler(function)(*args, **options)
 
     call._torchdynamo_disable = True  # pyright: ignore
     return call
+
+
+def _watches_no_frames() -> bool:
+    """Whether PyTorch's compiler, which is loaded, looks at no function that is called now."""
+    return sys.modules["torch"]._C._dynamo.eval_frame.get_eval_frame_callback() is None
 
 
 def _without_compiler(function: Callable[P, T]) -> Callable[P, T]:
