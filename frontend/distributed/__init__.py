@@ -2,6 +2,7 @@
 
 from attn_mlir.distributed.context import context_parallel
 from attn_mlir.distributed.decoding import decode_combine
+from attn_mlir.distributed.hybrid import ulysses_ring_attention
 from attn_mlir.distributed.layouts import positions, shard, unshard
 from attn_mlir.distributed.schemes import gather_attention, ring_attention, ulysses_attention
 from attn_mlir.parallel import plan_parallel
@@ -15,5 +16,6 @@ __all__ = [
     "ring_attention",
     "shard",
     "ulysses_attention",
+    "ulysses_ring_attention",
     "unshard",
 ]

@@ -90,7 +90,7 @@ class Members:
         self._store = dist.PrefixStore(PREFIX, c10d._get_process_group_store(group))
         self._calls, self._posted = 0, list[str]()
         self._agreed: tuple[object, ...] = ()
-        self._tokens: tuple[int, ...] = ()
+        self._tokens: tuple[Any, ...] = ()
         self._is_prepared = False  # for the call that is agreed on
         self._failure = ""
         self.transports: dict[str, Any] = {}
@@ -101,13 +101,13 @@ class Members:
         device = next(iter(self.group._device_types))
         return self.group._get_backend(device).options._timeout
 
-    def agree(self, call: str, shared: Mapping[str, object], tokens: int) -> tuple[int, ...]:
+    def agree(self, call: str, shared: Mapping[str, object], tokens: Any) -> tuple[Any, ...]:
         """Makes sure that all ranks make the same call.
 
         Args:
           call: name of the function.
           shared: what has to be equal on all ranks, by names for messages.
-          tokens: of this rank, which may differ.
+          tokens: of this rank, which may differ: a number, or a tuple of such.
 
         Returns:
           The tokens of every rank.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import importlib
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from attn_mlir.distributed.tensors import check_sendable, readable
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.tensors import view
+from attn_mlir.runtime.call.torch_tensors import wants_gradient
 from attn_mlir.runtime.kernel import machine_of
 from attn_mlir.trace import MaskMod, ScoreMod, trace
 
@@ -39,15 +41,76 @@ class Shards:
     runs: tuple[Runs, ...]
     most: int
 
+    @staticmethod
+    def of(runs: tuple[Runs, ...]) -> Shards:
+        """The parts with these positions."""
+        counts = [*map(tokens_of, runs)]
+        return Shards(sum(counts), runs, max(counts))
+
     @property
     def is_even(self) -> bool:
         """Whether all runs of all ranks are equally long."""
         return len({len(run) for of_rank in self.runs for run in of_rank}) == 1
 
 
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """The checked arguments of a call, before the ranks compare them.
+
+    Attributes:
+      operands: q, k and v as kernels read them.
+      problem: without documents.
+      layout: the name of the layout.
+      cu_seqlens: where documents begin, which is not checked yet; None without.
+      shared: what has to be equal on all ranks, by names for messages.
+    """
+
+    operands: tuple[Any, Any, Any]
+    problem: Problem
+    layout: str
+    cu_seqlens: tuple[int, ...] | None
+    shared: dict[str, object]
+
+    def problem_of(self, length: int) -> Problem:
+        """The problem of a sequence so long.
+
+        Raises:
+          SpecError: its documents do not end there.
+        """
+        starts = starts_of(self.cu_seqlens, length, self.operands[0].shape[0])
+        return dataclasses.replace(self.problem, starts=starts)
+
+
 def checked_call(
     members: Members,
     name: str,
+    operands: tuple[Any, Any, Any],
+    *,
+    length: int | None = None,
+    **options: Any,
+) -> tuple[tuple[Any, Any, Any], Problem, Shards]:
+    """Returns q, k and v as kernels read them, and what all ranks have agreed to compute.
+
+    Args:
+      name: of the function that is called.
+      length: of the whole sequence; by default as many tokens as the ranks have.
+      options: of `checked_arguments`.
+
+    Raises:
+      SpecError: an argument is wrong, or differs between ranks.
+      RankError: another rank refused the call, or does not make it.
+    """
+    with members.checked():
+        call = checked_arguments(operands, **options)
+    shared = {**call.shared, "length of block_mask": length}
+    found = agreed_length(members, name, shared, call.operands[0].shape[1], call.layout)
+    if length is not None and length != found:
+        raise SpecError(f"block_mask is for {length} positions, the ranks have {found}")
+    runs = tuple(runs_of(found, members.size, x, call.layout) for x in range(members.size))
+    return call.operands, call.problem_of(found), Shards.of(runs)
+
+
+def checked_arguments(
     operands: tuple[Any, Any, Any],
     *,
     mask: Mask | None,
@@ -58,59 +121,48 @@ def checked_call(
     cu_seqlens: Any,
     scale: float | None,
     device: Any,
-    divisible: bool = False,
-    length: int | None = None,
-) -> tuple[tuple[Any, Any, Any], Problem, Shards]:
-    """Returns q, k and v as kernels read them, and what all ranks have agreed to compute.
+    ranks_of_heads: int = 1,
+    trains_modifiers: bool = False,
+) -> Arguments:
+    """The arguments of a call as kernels read them.
 
     Args:
-      name: of the function that is called.
-      divisible: whether the ranks have to divide the heads.
-      length: of the whole sequence; by default as many tokens as the ranks have.
+      ranks_of_heads: how many ranks the heads are dealt out to, which have to divide them.
+      trains_modifiers: whether modifiers may capture tensors that require a gradient.
 
     Raises:
-      SpecError: an argument is wrong, or differs between ranks.
-      RankError: another rank refused the call, or does not make it.
+      SpecError: one is wrong.
     """
-    with members.checked():
-        layout = check_layout(layout)
-        _check_operands(*operands)
-        _check_options(operands[0], sinks, scale, device)
-        with torch.no_grad() if divisible else contextlib.nullcontext():
-            modifiers = traced_modifiers(score_mod, mask_mod)
-        q, k, v = (readable(n, x) for n, x in zip("qkv", operands, strict=True))
-        if divisible and q.shape[2] % members.size:
-            raise SpecError(f"q has {q.shape[2]} heads, which {members.size} ranks do not divide")
-        if mask is not None and not isinstance(cast(object, mask), Mask):
-            raise SpecError(f"mask must be made by attn_mlir.masks, got {type(mask).__name__}")
-        if isinstance(cu_seqlens, torch.Tensor):
-            check_sendable("cu_seqlens", cu_seqlens)
-            cu_seqlens = cu_seqlens.tolist()
-        cu_seqlens = integers_of(cu_seqlens)
-        shared: dict[str, object] = {
-            "batch": q.shape[0],
-            "heads of q and k": (q.shape[2], k.shape[2]),
-            "head_dim and v_head_dim": (q.shape[3], v.shape[3]),
-            "dtype": q.dtype,
-            "device": q.device.type,
-            "mask": mask,
-            "layout": layout,
-            "scale": scale,
-            "cu_seqlens": cu_seqlens,
-            "length of block_mask": length,
-            "score_mod and mask_mod": modifiers,
-            "sinks": None if sinks is None else sinks.dtype,
-            "gradients": torch.is_grad_enabled()
-            and any(x.requires_grad for x in (*operands, sinks) if x is not None),
-        }
-    found = agreed_length(members, name, shared, q.shape[1], layout)
-    if length is not None and length != found:
-        raise SpecError(f"block_mask is for {length} positions, the ranks have {found}")
-    length = found
-    starts = starts_of(cu_seqlens, length, q.shape[0])
-    problem = Problem(mask, score_mod, mask_mod, scale, starts, device)
-    runs = tuple(runs_of(length, members.size, rank, layout) for rank in range(members.size))
-    return (q, k, v), problem, Shards(length, runs, max(map(tokens_of, runs)))
+    layout = check_layout(layout)
+    _check_operands(*operands)
+    _check_options(operands[0], sinks, scale, device)
+    with torch.no_grad() if trains_modifiers else contextlib.nullcontext():
+        modifiers = traced_modifiers(score_mod, mask_mod)
+    q, k, v = (readable(n, x) for n, x in zip("qkv", operands, strict=True))
+    if q.shape[2] % ranks_of_heads:
+        raise SpecError(f"q has {q.shape[2]} heads, which {ranks_of_heads} ranks do not divide")
+    if mask is not None and not isinstance(cast(object, mask), Mask):
+        raise SpecError(f"mask must be made by attn_mlir.masks, got {type(mask).__name__}")
+    if isinstance(cu_seqlens, torch.Tensor):
+        check_sendable("cu_seqlens", cu_seqlens)
+        cu_seqlens = cu_seqlens.tolist()
+    cu_seqlens = integers_of(cu_seqlens)
+    shared: dict[str, object] = {
+        "batch": q.shape[0],
+        "heads of q and k": (q.shape[2], k.shape[2]),
+        "head_dim and v_head_dim": (q.shape[3], v.shape[3]),
+        "dtype": q.dtype,
+        "device": q.device.type,
+        "mask": mask,
+        "layout": layout,
+        "scale": scale,
+        "cu_seqlens": cu_seqlens,
+        "score_mod and mask_mod": modifiers,
+        "sinks": None if sinks is None else sinks.dtype,
+        "gradients": wants_gradient((*operands, sinks), {}),
+    }
+    problem = Problem(mask, score_mod, mask_mod, scale, None, device)
+    return Arguments((q, k, v), problem, layout, cu_seqlens, shared)
 
 
 def _check_operands(q: Any, k: Any, v: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
@@ -42,6 +42,27 @@ class Problem:
     def positional(self) -> bool:
         """Whether functions look at positions."""
         return self.score_mod is not None or self.mask_mod is not None
+
+    def of_heads(self, first: int, device: Any) -> Problem:
+        """The same for heads from a number on, whose functions count all heads."""
+        score_mod, mask_mod = self.score_mod, self.mask_mod
+        if not self.positional:
+            return self
+        number = torch.tensor([first], dtype=torch.int32, device=device)
+
+        def scores(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+            assert score_mod is not None
+            return score_mod(score, b, h + number[0], q, k)
+
+        def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
+            assert mask_mod is not None
+            return mask_mod(b, h + number[0], q, k)
+
+        shifted: dict[str, Any] = {
+            "score_mod": None if score_mod is None else scores,
+            "mask_mod": None if mask_mod is None else visible,
+        }
+        return replace(self, **shifted)
 
     def pieces(self, rows: Runs, keys: Runs) -> tuple[Piece, ...]:
         """The calls for queries and keys at these positions."""

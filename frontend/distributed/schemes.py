@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
@@ -11,7 +12,7 @@ from attn_mlir.distributed.gather import Gather
 from attn_mlir.distributed.members import Members, members_of
 from attn_mlir.distributed.operands import checked_call
 from attn_mlir.distributed.ring import Ring
-from attn_mlir.distributed.ulysses import exchange_heads, prepare_heads
+from attn_mlir.distributed.ulysses import attend_heads, exchange_heads, prepare_heads
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.runtime.call.torch_tensors import wants_gradient
@@ -116,15 +117,16 @@ def attend_sharded(
       length: of the whole sequence, where the caller knows it; the shards must be of one so long.
     """
     name, kind, members = f"{scheme}_attention", SCHEMES[scheme], members_of(group)
-    return_lse, given = _options(members, options)
-    given |= {"length": length, "divisible": kind is None}
+    return_lse, given = checked_options(members, options)
+    given |= {"length": length, "trains_modifiers": kind is None}
+    given["ranks_of_heads"] = members.size if kind is None else 1
     operands, problem, shards = checked_call(members, name, operands, **given)
     sinks = given["sinks"]
     if kind is None:
-        called = members, problem, shards, operands, sinks
-        members.prepare(lambda: prepare_heads(*called))
+        members.prepare(lambda: prepare_heads(members, problem, shards, operands, sinks))
         with members.watched(name):
-            o, lse = exchange_heads(*called)
+            attend = functools.partial(attend_heads, problem)
+            o, lse = exchange_heads(members, shards, operands, sinks, attend)
     else:
         o, lse = computed(kind(name, members, problem, shards), operands, sinks)
     return (o, lse) if return_lse else o
@@ -138,7 +140,7 @@ def computed(scheme: Scheme, operands: tuple[Any, Any, Any], sinks: Any = None) 
         return Sharded.apply(*operands, sinks, scheme)
 
 
-def _options(members: Members, options: Options) -> tuple[bool, dict[str, Any]]:
+def checked_options(members: Members, options: Options) -> tuple[bool, dict[str, Any]]:
     """Whether LSE is returned, and all other options, those that are left out by default.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +20,9 @@ from attn_mlir.distributed.transport import Transport, transport_of
 from attn_mlir.trace import trace_sources
 
 torch: Any = importlib.import_module("torch")
+
+
+Attend = Callable[[Any, Any, int], tuple[Any, Any]]  # of q, k, v; sinks; the number of a head
 
 
 class _Swap(torch.autograd.Function):
@@ -37,13 +41,17 @@ class _Swap(torch.autograd.Function):
 
 
 def exchange_heads(
-    members: Members, problem: Problem, shards: Shards, operands: tuple[Any, Any, Any], sinks: Any
+    members: Members, shards: Shards, operands: tuple[Any, Any, Any], sinks: Any, attend: Attend
 ) -> tuple[Any, Any]:
-    """O [batch, own tokens, heads, v_head_dim] and LSE [batch, heads, own tokens]."""
+    """O [batch, own tokens, heads, v_head_dim] and LSE [batch, heads, own tokens].
+
+    Args:
+      attend: computes them for all tokens of the shards, in the order of positions.
+    """
     q, k, v = operands
     rank, size = members.rank, members.size
     heads, own = q.shape[2] // size, q.shape[1]
-    repeats = _repeats(k, size)
+    repeats = repeats_of(k, size)
     if repeats > 1:
         k, v = (x.repeat_interleave(repeats, 2) for x in (k, v))
     order, back = _orders(shards, q.device)
@@ -59,7 +67,7 @@ def exchange_heads(
         for x, original in zip(tokens.split(widths, 2), (q, k, v), strict=True)
     ]
     own_sinks = None if sinks is None else sinks[rank * heads : (rank + 1) * heads]
-    o, lse = attend_heads(problem, of_heads, own_sinks, rank * heads)
+    o, lse = attend(of_heads, own_sinks, rank * heads)
     columns = torch.cat([o.flatten(2), bits_of(lse.transpose(1, 2), o.dtype)], 2)
     if back is not None:
         columns = columns[:, back]
@@ -83,7 +91,7 @@ def prepare_heads(
     """
     q, k, v = operands
     size = members.size
-    heads = q.shape[2] // size, k.shape[2] * _repeats(k, size) // size
+    heads = q.shape[2] // size, k.shape[2] * repeats_of(k, size) // size
     packed = problem.starts is not None
     given = Operands.of(q, k, v).cut(shards.length, shards.length, heads=heads, packed=packed)
     own = None if sinks is None else sinks.detach()[: heads[0]]
@@ -96,7 +104,7 @@ def prepare_heads(
         prepare_gradients(given, {**options, "captured": tuple(trained)})
 
 
-def _repeats(k: Any, size: int) -> int:
+def repeats_of(k: Any, size: int) -> int:
     """How many of each head of K there are, so that the ranks divide them."""
     return math.lcm(k.shape[2], size) // k.shape[2]
 
@@ -113,21 +121,11 @@ def attend_heads(problem: Problem, operands: Any, sinks: Any, head: int) -> tupl
 
 def _options(problem: Problem, sinks: Any, head: int, device: Any) -> dict[str, Any]:
     """The options of `attention` for heads from a number on."""
-    score_mod, mask_mod = problem.score_mod, problem.mask_mod
-    first = torch.tensor([head], dtype=torch.int32, device=device)
-
-    def scores(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        assert score_mod is not None
-        return score_mod(score, b, h + first[0], q, k)
-
-    def visible(b: Any, h: Any, q: Any, k: Any) -> Any:
-        assert mask_mod is not None
-        return mask_mod(b, h + first[0], q, k)
-
+    problem = problem.of_heads(head, device)
     options: dict[str, Any] = {
         "mask": problem.mask,
-        "score_mod": None if score_mod is None else scores,
-        "mask_mod": None if mask_mod is None else visible,
+        "score_mod": problem.score_mod,
+        "mask_mod": problem.mask_mod,
         "sinks": sinks,
         "scale": problem.scale,
         "device": problem.device,

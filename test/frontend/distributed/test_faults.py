@@ -96,6 +96,21 @@ def test_a_rank_that_raises_in_a_call_is_named(scheme: str, kind: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    "what, text",
+    [
+        ("refused", "q must be bfloat16 or float16"),
+        ("tokens", "the ranks have [6, 6, 6, 5] tokens"),
+        ("dtype", "dtype must be the same on all ranks"),
+    ],
+)
+def test_all_ranks_of_a_mesh_refuse_what_one_of_them_does(what: str, text: str) -> None:
+    for found in faulty("in_mesh", 4, what):
+        assert found["error"] in ("SpecError", "RankError") and text in found["text"], found
+        assert found["after"]["error"] == "", found["after"]
+
+
+@pytest.mark.long
 def test_a_rank_that_does_not_call_is_named_after_the_timeout() -> None:
     first, _ = faulty("absent", 2, timeout=3.0)
     assert first["error"] == "RankError" and "rank 1 did not make call 1" in first["text"]

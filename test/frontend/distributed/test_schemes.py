@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from attn_mlir.distributed.hybrid import joined, renumbered
+from attn_mlir.distributed.layouts import indices, runs_of
 from attn_mlir.validation.distributed.cases import CASES, SCHEMES
 from attn_mlir.validation.distributed.launch import run
 
@@ -51,3 +53,24 @@ def test_two_runs_give_the_same_bits(scheme: str) -> None:
 @pytest.mark.parametrize("size", [2, 4])
 def test_results_for_cached_parts_are_combined(size: int) -> None:
     check(size, "decode-a2a", "decode-ag_rs", "unshard-causal", "unshard-odd-contiguous")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [2, 4])
+def test_heads_are_exchanged_in_nodes_and_keys_between_them(size: int) -> None:
+    cases = "causal", "contiguous", "odd", "alibi", "sinks", "documents", "empty-rank", "window"
+    check(size, *(f"ulysses_ring-{case}-gradients" for case in cases))
+
+
+@pytest.mark.parametrize("layout", ["zigzag", "contiguous"])
+@pytest.mark.parametrize("length", [0, 5, 61, 64])
+def test_the_tokens_of_a_node_are_those_of_its_ranks(length: int, layout: str) -> None:
+    """In order, and each has the number that its position has among them."""
+    nodes, size = 3, 2
+    runs = [runs_of(length, nodes * size, rank, layout) for rank in range(nodes * size)]
+    for node in range(nodes):
+        own = runs[node * size : (node + 1) * size]
+        positions = indices(joined(own)).tolist()
+        assert positions == sorted(p for x in own for p in indices(x).tolist())
+        for of_rank, numbers in zip(own, renumbered(own), strict=True):
+            assert [positions[i] for i in indices(numbers).tolist()] == indices(of_rank).tolist()

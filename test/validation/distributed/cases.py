@@ -92,7 +92,7 @@ def _errors(scheme: str, case: Case, *, gradients: bool) -> dict[str, float]:
     q, k, v, do = (x.bfloat16() for x in (q, k, v, do))
     sinks = torch.randn(HEADS) if case.has_sinks else None
     dlse = torch.randn(case.batch, HEADS, case.length) if gradients else None
-    if scheme == "ulysses":
+    if scheme.startswith("ulysses"):
         dlse = None
     whole = [x.double().requires_grad_() for x in (q, k, v)]
     want_sinks = None if sinks is None else sinks.double().requires_grad_()
@@ -101,8 +101,13 @@ def _errors(scheme: str, case: Case, *, gradients: bool) -> dict[str, float]:
     sinks = None if sinks is None else sinks.requires_grad_(gradients)
     slopes = torch.tensor([0.5**h for h in range(1, HEADS + 1)])
     function: Callable[..., Any] = getattr(ad, f"{scheme}_attention")
+    mesh: tuple[Any, ...] = ()
+    if scheme == "ulysses_ring":
+        size = dist.get_world_size()
+        mesh = (dist.device_mesh.init_device_mesh("cpu", (size // 2, 2)),)
     o, lse = function(
         *own,
+        *mesh,
         mask=case.mask,
         layout=case.layout,
         sinks=sinks,

@@ -120,6 +120,20 @@ def without_kernel() -> dict[str, Any]:
     return {**found, "after": _raised(lambda: _attend("ring"))}
 
 
+def in_mesh(what: str) -> dict[str, Any]:
+    """The last rank of a mesh of two dimensions calls with another argument; then all call right."""
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2))
+    own = [ad.shard(x) for x in _operands()]
+    options: dict[str, Any] = {"mask": am.causal(), "device": "emulator"}
+    given = list(own)
+    if dist.get_rank() == 3:
+        given = [x.half() if what == "dtype" else x[:, 1:] for x in own]
+        if what == "refused":
+            given[0] = own[0].float()
+    found = _raised(lambda: ad.ulysses_ring_attention(*given, mesh, **options))
+    return {**found, "after": _raised(lambda: ad.ulysses_ring_attention(*own, mesh, **options))}
+
+
 def absent() -> dict[str, Any]:
     """Rank 1 does not make the call."""
     if dist.get_rank() == 1:

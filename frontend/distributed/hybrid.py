@@ -1,0 +1,145 @@
+"""Ulysses within a node, and a ring between nodes: heads are exchanged over the fast links alone.
+
+    mesh of 2 nodes x 2 ranks, zigzag, 16 tokens: rank (node, place) is number 2 x node + place
+
+    number        0                1                 2                3
+    tokens        0 1 14 15        2 3 12 13         4 5 10 11        6 7 8 9
+    after the exchange in a node, half of the heads:
+                  0 ... 3, 12 ... 15                 4 ... 11
+    ring of       numbers 0 and 2, and of numbers 1 and 3
+
+The tokens of a node are again those of a zigzag layout, of as many ranks as there are nodes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.distributed.autograd import Sharded
+from attn_mlir.distributed.layouts import Runs, runs_of, tokens_of
+from attn_mlir.distributed.members import Members, members_of
+from attn_mlir.distributed.operands import Arguments, Shards, checked_arguments
+from attn_mlir.distributed.ring import Ring
+from attn_mlir.distributed.schemes import Options, checked_options
+from attn_mlir.distributed.ulysses import exchange_heads, repeats_of
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.call.torch_tensors import wants_gradient
+
+torch: Any = importlib.import_module("torch")
+
+NAME = "ulysses_ring_attention"
+
+
+@outside_graphs
+def ulysses_ring_attention(q: Any, k: Any, v: Any, mesh: Any, **options: Unpack[Options]) -> Any:
+    """Attention by Ulysses over the second dimension of a mesh, and a ring over the first.
+
+    Between nodes a rank receives K and V of its share of the heads alone. The ranks of a node
+    divide the heads. LSE carries no gradient.
+
+    Args:
+      mesh: a mesh of two dimensions, nodes and the ranks of a node, such as
+        `init_device_mesh("cuda", (nodes, 8))`; layouts count its ranks row by row.
+      q, k, v, options: as of `ring_attention`.
+
+    Returns, Raises:
+      As `ring_attention`.
+    """
+    if getattr(mesh, "ndim", 0) != 2 or not hasattr(mesh, "get_group"):
+        raise SpecError(f"mesh must be a mesh of two dimensions, got {shown(mesh)}")
+    ring, node = (members_of(mesh.get_group(dim)) for dim in (0, 1))
+    with ring.checked():
+        with node.checked():
+            return_lse, given = checked_options(node, options)
+            call = checked_arguments((q, k, v), ranks_of_heads=node.size, **given)
+        counts = node.agree(NAME, call.shared, q.shape[1])
+    of_nodes, of_ranks, length = _shards(ring.agree(NAME, call.shared, counts), call, ring.rank)
+    problem, sinks = call.problem_of(length), given["sinks"]
+
+    def scheme(head: int) -> Ring:
+        return Ring(NAME, ring, problem.of_heads(head, q.device), of_nodes)
+
+    def attend(operands: Any, sinks: Any, head: int) -> tuple[Any, Any]:
+        with ring.watched(NAME):
+            return Sharded.apply(*operands, sinks, scheme(head))
+
+    def prepare() -> None:
+        heads = q.shape[2] // node.size
+        kv_heads = k.shape[2] * repeats_of(k, node.size) // node.size
+        counts = zip(call.operands, (heads, kv_heads, kv_heads), strict=True)
+        given = [
+            x.new_empty(1).expand(x.shape[0], of_ranks.length, n, x.shape[3]) for x, n in counts
+        ]
+        own, gradients = None if sinks is None else sinks[:heads], wants_gradient((q, k, v), {})
+        scheme(0).prepare(*given, own, gradients=gradients)
+
+    _prepare(ring, node, prepare)
+    with node.watched(NAME):
+        o, lse = exchange_heads(node, of_ranks, call.operands, sinks, attend)
+    return (o, lse) if return_lse else o
+
+
+def _prepare(ring: Members, node: Members, kernels: Any) -> None:
+    """`Members.prepare` in both groups: a rank without kernels tells its ring, and each its node."""
+
+    def in_ring() -> None:
+        if ring.size > 1:
+            ring.prepare(kernels)
+        else:
+            kernels()
+
+    if node.size > 1:
+        node.prepare(in_ring)
+    else:
+        in_ring()
+
+
+def _shards(
+    counts: Sequence[Sequence[int]], call: Arguments, own: int
+) -> tuple[Shards, Shards, int]:
+    """The parts of the nodes; those of the ranks in a node, as numbers of its tokens; the length.
+
+    Args:
+      counts: the tokens of each rank, by nodes, the same on all ranks.
+      own: the node.
+
+    Raises:
+      SpecError: the ranks have other tokens than the layout gives them.
+    """
+    size = len(counts[0])
+    flat = [int(x) for of_node in counts for x in of_node]
+    length = sum(flat)
+    runs = [runs_of(length, len(flat), rank, call.layout) for rank in range(len(flat))]
+    if (wanted := [*map(tokens_of, runs)]) != flat:
+        raise SpecError(
+            f"the ranks have {flat} tokens, which are no shards of {length}: layout {call.layout} "
+            f"gives them {wanted}; cut by the positions of the ranks of the mesh, row by row"
+        )
+    nodes = [runs[begin : begin + size] for begin in range(0, len(flat), size)]
+    return Shards.of(tuple(map(joined, nodes))), Shards.of(renumbered(nodes[own])), length
+
+
+def joined(shards: Sequence[Runs]) -> Runs:
+    """The positions of several ranks in order; runs that continue one another are one."""
+    found = list[range]()
+    for run in sorted((x for runs in shards for x in runs if x), key=lambda x: x.start):
+        if found and found[-1].stop == run.start:
+            found[-1] = range(found[-1].start, run.stop)
+        else:
+            found.append(run)
+    return tuple(found)
+
+
+def renumbered(shards: Sequence[Runs]) -> tuple[Runs, ...]:
+    """The positions of several ranks as their numbers among those of all of them, in order."""
+    begins, count = dict[int, int](), 0
+    for run in sorted((x for runs in shards for x in runs if x), key=lambda x: x.start):
+        begins[run.start] = count
+        count += len(run)
+    return tuple(
+        tuple(range(begins[x.start], begins[x.start] + len(x)) if x else x for x in runs)
+        for runs in shards
+    )
