@@ -90,7 +90,7 @@ ALLOWED = {
     "sglang": "errors flash naming runtime versions",
     "cli": f"{LEAVES} caches calls emulator compiling dialect.attn dialect.targets masks mods parallel reference runtime",
     "dialect": "element_types errors extensions",
-    "distributed": f"{LEAVES} {REQUEST} api calls parallel pytorch torch",
+    "distributed": f"{LEAVES} {REQUEST} api caches calls parallel pytorch torch",
     "emulator": "errors files runtime",
     "element_types": "errors",
     "parallel": "errors",

@@ -14,7 +14,7 @@ from attn_mlir.validation.distributed.cases import CASES, SCHEMES
 from attn_mlir.validation.distributed.launch import run
 
 SLICE = {
-    2: ("gather-causal-gradients", "ulysses-alibi", "decode-a2a"),
+    2: ("gather-causal-gradients", "ulysses-alibi", "decode-a2a", "pass_q-cache"),
     3: ("ring-odd-gradients",),  # two ranks do not tell which way the ring turns
 }
 
@@ -53,6 +53,12 @@ def test_two_runs_give_the_same_bits(scheme: str) -> None:
 @pytest.mark.parametrize("size", [2, 4])
 def test_results_for_cached_parts_are_combined(size: int) -> None:
     check(size, "decode-a2a", "decode-ag_rs", "unshard-causal", "unshard-odd-contiguous")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [2, 3])
+def test_queries_travel_to_caches(size: int) -> None:
+    check(size, "pass_q-tensors", "pass_q-cache")
 
 
 @pytest.mark.long

@@ -64,7 +64,7 @@ def check(*names: str) -> dict[str, Any]:
     """The largest errors of this rank, in units of the bound, by scheme and case.
 
     Args:
-      names: `scheme-case`, with `-gradients` at the end for a backward pass; `decode-how`,
+      names: `scheme-case`, with `-gradients` at the end for a backward pass; `decode-how`, `pass_q-how`,
         `unshard-case` and `bits-scheme`.
     """
     found: dict[str, Any] = {}
@@ -74,6 +74,8 @@ def check(*names: str) -> dict[str, Any]:
         case = rest.removesuffix("-gradients")
         if scheme == "decode":
             errors = _decoded(rest)
+        elif scheme == "pass_q":
+            errors = _passed(rest)
         elif scheme == "bits":
             errors = _changed(*rest.split("-"))
         elif scheme == "unshard":
@@ -156,6 +158,32 @@ def _decoded(how: str) -> dict[str, float]:
     heads = HEADS // size
     own = want[:, :, rank * heads : (rank + 1) * heads]
     return {"o": _error(found, own, 2 + size), "flat": _error(flat, own.flatten(0, 1), 2 + size)}
+
+
+def _passed(how: str) -> dict[str, float]:
+    """Seven new tokens of two sequences, and caches of which each rank has a part; the last, none."""
+    torch.manual_seed(4)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    cached, new = 40, 7
+    case = Case(length=cached + new, mask=am.causal(), batch=2)
+    q, k, v = (torch.randn(2, cached + new, h, DIM).bfloat16() for h in (HEADS, 2, 2))
+    sinks = torch.randn(HEADS)
+    want, want_lse = _whole(case, *(x.double() for x in (q, k, v)), sinks.double())
+    fresh = [ad.shard(x[:, cached:]) for x in (q, k, v)]
+    found = ad.ring_attention(*fresh, mask=am.causal(), return_lse=True, device="emulator")
+    step = cached // max(1, size - 1)
+    keys = slice(min(cached, rank * step), min(cached, (rank + 1) * step))
+    own: tuple[Any, ...] = k[:, keys], v[:, keys]
+    if how == "cache":
+        lengths = torch.full((2,), own[0].shape[1], dtype=torch.int32)
+        room = [torch.zeros(2, cached, 2, DIM).bfloat16() for _ in own]
+        for memory, x in zip(room, own, strict=True):
+            memory[:, : x.shape[1]] = x
+        own = (am.ContiguousKV(*room, lengths),)
+    options: dict[str, Any] = {"new": found, "sinks": sinks, "device": "emulator"}
+    o, lse = ad.pass_q_attention(fresh[0], *own, **options, return_lse=True)
+    rows = cached + ad.positions(new)
+    return {"o": _error(o, want[:, rows], 3), "lse": _error(lse, want_lse[:, :, rows])}
 
 
 def _changed(scheme: str) -> dict[str, float]:
