@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import Any
 
 from attn_mlir import torch as functions
@@ -33,7 +33,7 @@ def context_parallel(
     scheme: str = "ring",
     layout: str = "zigzag",
     device: Any = None,
-) -> Iterator[None]:
+) -> Generator[None]:
     """As `torch.distributed.tensor.experimental.context_parallel`: shards buffers, and attention.
 
     Inside, `attn_mlir.torch.scaled_dot_product_attention` and `flex_attention` compute attention of

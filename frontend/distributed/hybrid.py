@@ -70,11 +70,11 @@ def ulysses_ring_attention(q: Any, k: Any, v: Any, mesh: Any, **options: Unpack[
         heads = q.shape[2] // node.size
         kv_heads = k.shape[2] * repeats_of(k, node.size) // node.size
         counts = zip(call.operands, (heads, kv_heads, kv_heads), strict=True)
-        given = [
+        like_q, like_k, like_v = (
             x.new_empty(1).expand(x.shape[0], of_ranks.length, n, x.shape[3]) for x, n in counts
-        ]
+        )
         own, gradients = None if sinks is None else sinks[:heads], wants_gradient((q, k, v), {})
-        scheme(0).prepare(*given, own, gradients=gradients)
+        scheme(0).prepare(like_q, like_k, like_v, own, gradients=gradients)
 
     _prepare(ring, node, prepare)
     with node.watched(NAME):

@@ -144,10 +144,11 @@ def _check(q: Any, k: Any, v: Any, new: Any, sinks: Any) -> None:
         check_sendable("sinks", sinks)
     if new is None:
         return
-    if not isinstance(new, tuple) or len(new) != 2:
+    results: tuple[Any, ...] = (*new,) if isinstance(new, tuple) else ()
+    if len(results) != 2:
         raise SpecError("new must be O and LSE, as of ring_attention(..., return_lse=True)")
     shapes = (tuple(q.shape), q.dtype), ((q.shape[0], q.shape[2], q.shape[1]), torch.float32)
-    for name, x, (shape, dtype) in zip(("new[0]", "new[1]"), new, shapes, strict=True):
+    for name, x, (shape, dtype) in zip(("new[0]", "new[1]"), results, shapes, strict=True):
         check_sendable(name, x)
         if tuple(x.shape) != shape or x.dtype != dtype:
             raise SpecError(

@@ -109,7 +109,12 @@ SCHEMES: Mapping[str, type[Scheme] | None] = {"ring": Ring, "gather": Gather, "u
 
 
 def attend_sharded(
-    scheme: str, operands: Any, group: Any, options: Options, *, length: int | None = None
+    scheme: str,
+    operands: Any,
+    group: Any,
+    options: Mapping[str, Any] | Options,
+    *,
+    length: int | None = None,
 ) -> Any:
     """A public function of a scheme.
 
@@ -140,7 +145,9 @@ def computed(scheme: Scheme, operands: tuple[Any, Any, Any], sinks: Any = None) 
         return Sharded.apply(*operands, sinks, scheme)
 
 
-def checked_options(members: Members, options: Options) -> tuple[bool, dict[str, Any]]:
+def checked_options(
+    members: Members, options: Mapping[str, Any] | Options
+) -> tuple[bool, dict[str, Any]]:
     """Whether LSE is returned, and all other options, those that are left out by default.
 
     Raises:

@@ -7,7 +7,7 @@ attention give their call to it; positions in masks and modifiers are those in t
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -50,7 +50,7 @@ _schemes = list[Attend]()  # none, or the one that is in force
 
 
 @contextmanager
-def put_in_force(scheme: Attend) -> Iterator[None]:
+def put_in_force(scheme: Attend) -> Generator[None]:
     """Gives calls to a scheme as long as the context lasts.
 
     Raises:

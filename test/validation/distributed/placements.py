@@ -104,8 +104,15 @@ def check(*names: str) -> dict[str, Any]:
         do = torch.randn(o.shape).bfloat16()
         o.backward(tensor.distribute_tensor(do, mesh, o.placements))
         truth.backward(do.double())
-        pairs = [(o.detach(), truth), *((x.grad, y.grad) for x, y in zip(operands, wide, strict=True))]
+        pairs = [
+            (o.detach(), truth),
+            *((x.grad, y.grad) for x, y in zip(operands, wide, strict=True)),
+        ]
         errors = [float((x.full_tensor() - y).abs().max()) for x, y in pairs]
         placed = tensor.Replicate() if case.o is None else tensor.Shard(case.o)
-        found[name] = {"errors": errors, "o": str(o.placements[0]), "right": o.placements == (placed,)}
+        found[name] = {
+            "errors": errors,
+            "o": str(o.placements[0]),
+            "right": o.placements == (placed,),
+        }
     return found
