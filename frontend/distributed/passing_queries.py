@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir.api import attention as api
 from attn_mlir.api.outside_graphs import outside_graphs
@@ -144,7 +144,7 @@ def _check(q: Any, k: Any, v: Any, new: Any, sinks: Any) -> None:
         check_sendable("sinks", sinks)
     if new is None:
         return
-    results: tuple[Any, ...] = (*new,) if isinstance(new, tuple) else ()
+    results = cast("tuple[Any, ...]", new) if isinstance(new, tuple) else ()
     if len(results) != 2:
         raise SpecError("new must be O and LSE, as of ring_attention(..., return_lse=True)")
     shapes = (tuple(q.shape), q.dtype), ((q.shape[0], q.shape[2], q.shape[1]), torch.float32)

@@ -11,6 +11,7 @@ torch: Any = pytest.importorskip("torch")
 dist: Any = pytest.importorskip("torch.distributed")
 
 from attn_mlir import distributed as ad  # noqa: E402
+from attn_mlir.pytorch.sharded import predicate_of  # noqa: E402
 from attn_mlir.validation.distributed.launch import run  # noqa: E402
 
 REFUSED = {
@@ -66,3 +67,35 @@ def test_a_backward_pass_outside_does_not_take_the_whole_for_the_shard(tmp_path:
     assert torch.equal(weights.grad, torch.full((3,), 8.0))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         outside.backward()
+
+
+def in_documents(b: Any, h: Any, q: Any, k: Any) -> Any:
+    return (q // 90 == k // 90) & (q >= k) & (h > 0)
+
+
+@pytest.mark.parametrize("mask_mod", [in_documents, None])
+def test_a_block_mask_is_a_predicate_of_positions(mask_mod: Any) -> None:
+    """Lists of blocks hide what they leave out, whatever the function says there."""
+    length, size = 300, 64
+    flex: Any = pytest.importorskip("torch.nn.attention.flex_attention")
+    made = flex.create_block_mask(
+        in_documents, 1, 2, length, length, device="cpu", BLOCK_SIZE=(size, size)
+    )
+    counts = (made.kv_num_blocks - 1).clamp(min=0)  # the last tested block of each row is left out
+    blocks = flex.BlockMask.from_kv_blocks(
+        counts, made.kv_indices, made.full_kv_num_blocks, made.full_kv_indices,
+        BLOCK_SIZE=(size, size), mask_mod=mask_mod, seq_lengths=(length, length),
+    )  # fmt: skip
+    listed = flex.BlockMask.from_kv_blocks(
+        counts, made.kv_indices, BLOCK_SIZE=(size, size), seq_lengths=(length, length)
+    ).to_dense()
+    at = torch.arange(length)
+    h, q, k = torch.arange(2)[:, None, None], at[:, None], at[None]
+    tested = listed[0][:, at // size][:, :, at // size].bool()
+    if mask_mod is not None:
+        tested = tested & mask_mod(0, h, q, k)
+    whole = blocks.to_dense()[0][:, at // size][:, :, at // size].bool() & ~(
+        listed[0][:, at // size][:, :, at // size].bool()
+    )
+    found = predicate_of(blocks, 100)(torch.tensor(0), h, q, k)
+    assert torch.equal(found, tested | whole) and 0 < found.sum() < found.numel()
