@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir import env
 from attn_mlir.errors import SpecError, shown
@@ -248,6 +248,8 @@ def _is_same(value: object, allowed: object) -> bool:
         return str(getattr(value, "dtype", "")).rpartition(".")[2] == "int32"
     if isinstance(allowed, str):
         return isinstance(value, str) and value == allowed
+    if isinstance(allowed, tuple):
+        return isinstance(value, tuple | list) and tuple(cast("list[object]", value)) == allowed
     if isinstance(allowed, bool):
         try:
             return flag("", value) is allowed

@@ -83,6 +83,20 @@ def scaled_dot_product_attention(
       SpecError: an argument is wrong, or has no kernel: dropout, other dtypes, masks of nested
         tensors.
     """
+    return sdpa_and_lse(query, key, value, attn_mask, is_causal, scale, enable_gqa)[0]
+
+
+def sdpa_and_lse(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+) -> tuple[Any, Any]:
+    """As `scaled_dot_product_attention`, also LSE, [batch, heads, sq] in float32, if asked for."""
     if flag("is_causal", is_causal) and attn_mask is not None:
         raise SpecError("attn_mask and is_causal exclude each other")
     if attn_mask is not None and in_force():
@@ -117,8 +131,9 @@ def scaled_dot_product_attention(
         mask = "causal"
     elif aligned:
         mask_mod = causal_from_top
-    o, _ = _attend(operands, scale, score_mod=score_mod, mask_mod=mask_mod, mask=mask)
-    return operands.unfolded(o)
+    mods: dict[str, Any] = {"score_mod": score_mod, "mask_mod": mask_mod}
+    o, lse = _attend(operands, scale, mask=mask, return_lse=return_lse, **mods)
+    return operands.unfolded(o), lse
 
 
 def flex_attention(

@@ -44,6 +44,10 @@ from attn_mlir.trace import MaskMod, ScoreMod, trace
 
 OPERAND_GRADIENTS = ("dq", "dk", "dv")
 WANTED = ("q", "k", "v", "sinks")  # arguments that have gradients, in the order of results
+OF_FORWARD = (
+    *("return_lse", "out_dtype", "schedule", "query_tiles", "tile_order"),
+    *("num_splits", "split_size", "sm_margin"),
+)  # arguments of attention of which gradients do not depend
 
 
 class Gradients(NamedTuple):

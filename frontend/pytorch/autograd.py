@@ -17,7 +17,7 @@ from itertools import compress
 from typing import Any
 
 from attn_mlir.api.attention import attention
-from attn_mlir.api.attention_backward import WANTED, attention_backward
+from attn_mlir.api.attention_backward import OF_FORWARD, WANTED, attention_backward
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.api.plan_cache import READER
 from attn_mlir.api.planners import planner_of
@@ -47,10 +47,6 @@ from attn_mlir.trace import Recorded, trace_sources
 torch: Any = importlib.import_module("torch")
 
 OPERANDS = WANTED[:3]
-OF_FORWARD = (
-    *("return_lse", "out_dtype", "schedule", "query_tiles", "tile_order"),
-    *("num_splits", "split_size", "sm_margin"),
-)  # arguments of attention of which gradients do not depend
 OF_BACKWARD = tuple(inspect.signature(attention_backward).parameters)
 DEFAULTS = {name: x.default for name, x in inspect.signature(attention).parameters.items()}
 NO_SECOND = (

@@ -22,6 +22,7 @@ import numpy as np
 from attn_mlir.element_types import ELEMENT_TYPES, NARROW, TYPES
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call import dlpack
+from attn_mlir.runtime.call.jax_arrays import is_tracer
 from attn_mlir.runtime.call.torch_tensors import check_tensor, is_compiling, is_tensor, is_traced
 
 DeviceKind = Literal["cpu", "cuda"]
@@ -112,7 +113,7 @@ class TensorView:
 
 
 class Described(TensorView):
-    """A traced PyTorch tensor, which has no memory, as shape, strides and dtype."""
+    """A traced array of PyTorch or jax, which has no memory, as shape, strides and dtype."""
 
     __dlpack__ = None  # recognised as an array by tracing
     has_memory = False
@@ -148,18 +149,25 @@ def described(tensor: Any, name: str, *, has_gradient: bool = False) -> Describe
         raise SpecError(f"{name} must be a tensor, got {type(tensor).__name__}")
     if not is_compiling():  # the operator that gets it checks it
         check_tensor(tensor, name, has_gradient=has_gradient)
+    shape, index = tuple(tensor.shape), tensor.device.index or 0
     dtype = _readable(str(tensor.dtype).removeprefix("torch."), name)
-    shape = tuple(tensor.shape)
-    return Described(
-        dtype=dtype,
-        shape=shape,
-        strides=_normalised(shape, tensor.stride()),
-        address=0,
-        device="cuda" if tensor.device.type == "cuda" else "cpu",
-        device_index=tensor.device.index or 0,
-        read_only=False,
-        owner=tensor,
-    )
+    device = "cuda" if tensor.device.type == "cuda" else "cpu"
+    strides = _normalised(shape, tensor.stride())
+    return Described(dtype, shape, strides, 0, device, index, False, tensor)
+
+
+def described_dense(array: Any, name: str, device: DeviceKind = "cpu") -> Described:
+    """The view of a dense array, without its memory.
+
+    Args:
+      array: of numpy or jax; it may be traced.
+
+    Raises:
+      SpecError: it has a dtype that no kernel has.
+    """
+    shape = tuple(array.shape)
+    dtype = _readable(array.dtype.name, name)
+    return Described(dtype, shape, dense_strides(shape), 0, device, 0, False, array)
 
 
 def check_has_memory(tensor: TensorView, name: str) -> None:
@@ -182,7 +190,7 @@ def dtype_bytes(dtype: str) -> int:
 
 
 def view(value: object, name: str, *, has_gradient: bool = False) -> TensorView:
-    """Look at an array of any library; a tensor of PyTorch that is traced is described.
+    """Look at an array of any library; one of PyTorch or jax that is traced is described.
 
     Args:
       value: numpy array, anything with `__dlpack__` or `__cuda_array_interface__`, or a view.
@@ -199,6 +207,8 @@ def view(value: object, name: str, *, has_gradient: bool = False) -> TensorView:
         return _from_numpy(cast("np.ndarray[Any, Any]", value), name)
     if is_tensor(value):
         return _from_torch(value, name, has_gradient)
+    if is_tracer(value):
+        return described_dense(value, name)
     if _offers(value, "__dlpack__") and _offers(value, "__dlpack_device__"):
         return _from_dlpack(cast(SupportsDLPack, value), name)
     if _offers(value, "__cuda_array_interface__"):

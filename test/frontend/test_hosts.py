@@ -45,7 +45,7 @@ ALIKE = {
 
 def ours(library: str, name: str) -> Any:
     module = LIBRARIES[library].ours
-    if module in ("flashinfer", "ring_flash_attn", "torch"):
+    if module in ("flashinfer", "ring_flash_attn", "torch", "diffusers.backend"):
         pytest.importorskip("torch")
     found: Any = importlib.import_module(f"attn_mlir.{module}")
     for part in name.split("."):

@@ -41,7 +41,7 @@ EMULATED = "errors runtime.emulator.core runtime.emulator.machine runtime.emulat
 ISA = f"{EMULATED} runtime.emulator.isa.registry"
 
 EVERYTHING = (
-    f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect distributed emulator fallback flash flash_mla flashinfer latent_heads latent_rows library lowering lse masks mods "
+    f"{LEAVES} adapters api arrays aten bench block_masks caches calls cli compiling dialect diffusers distributed emulator fallback flash flash_mla flashinfer jax latent_heads latent_rows library lowering lse masks mods "
     "naming parallel passes pytorch reference ring_flash_attn runtime schedules torch trace tracing transformers validation versions vllm sglang"
 )
 
@@ -83,6 +83,8 @@ ALLOWED = {
     "flashinfer": f"{LEAVES} adapters api arrays caches calls compiling flash latent_heads library lse masks mods naming runtime trace",
     "pytorch": f"{LEAVES} {REQUEST} api block_masks caches library naming tracing",
     "torch": f"{LEAVES} adapters api aten block_masks mods pytorch runtime trace",
+    "diffusers": "adapters calls errors fallback pytorch torch versions",
+    "jax": "adapters api arrays caches dialect.attn element_types errors masks mods naming runtime trace versions",
     "transformers": "calls errors fallback masks mods naming pytorch trace versions",
     "versions": "env",
     "vllm": "caches calls errors flash masks naming runtime versions",

@@ -153,6 +153,12 @@ LIBRARIES: Mapping[str, Library] = {
             )
         },
     ),
+    "diffusers": _library(
+        "diffusers.backend",
+        {"diffusers/models/attention_dispatch.py": ("attention",)},
+        written={"attention": "_native_attention"},
+    ),
+    "jax": _library("jax.dot_product", {"jax/_src/nn/functions.py": ("dot_product_attention",)}),
     "torch": _library(
         "torch",
         {

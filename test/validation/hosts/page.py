@@ -24,6 +24,8 @@ TITLES = {
     "flashinfer": "FlashInfer",
     "ring_flash_attn": "ring-flash-attn",
     "torch": "PyTorch",
+    "diffusers.backend": "diffusers",
+    "jax.dot_product": "JAX",
     "aten.operators": "PyTorch's operators, while they are activated",
 }
 UNNAMED = ("self", "arguments", "options")
@@ -33,7 +35,8 @@ INTRODUCTION = """\
 What becomes of each argument of the functions that have another library's names: it is used, or it has no effect here and
 is taken at the values that ask for nothing. Any other value, and any other argument, is refused by a `SpecError` that names
 it. [attention.md](../attention.md) says what the arguments mean; this page is written from the tables
-`table` of `attn_mlir.flash`, `flash_mla`, `flashinfer`, `ring_flash_attn` and `aten`, and compared with the signatures of
+`table` of `attn_mlir.flash`, `flash_mla`, `flashinfer`, `ring_flash_attn`, `diffusers`, `jax` and `aten`, and compared with the
+signatures of
 these versions:
 """
 

@@ -1,0 +1,121 @@
+"""A name of ours among the backends of `diffusers`.
+
+The names of backends are an enumeration, `AttentionBackendName`, to which the package offers no way
+to add one: `register` adds a member by the fields that `enum` keeps, and `unregister` removes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, cast
+
+from attn_mlir.diffusers.backend import attention, attention_or_native
+from attn_mlir.errors import SpecError, shown
+from attn_mlir.fallback import wants_sdpa
+from attn_mlir.versions import check_version
+
+LEAST = (0, 42)  # the first version whose registry of backends was looked at
+BELOW = (0, 43)  # whose registry nobody has looked at
+NAME = "attn_mlir"
+OURS = (attention, attention_or_native)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """The result of `register`: as a context manager it unregisters the name.
+
+    Attributes:
+      name: of the backend.
+    """
+
+    name: str
+
+    def __enter__(self) -> Registration:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        unregister(self.name)
+
+
+def register(name: str = NAME, *, fallback: str | None = None) -> Registration:
+    """Makes `model.set_attention_backend(name)` a choice of every model that has backends.
+
+    A second call with the same name replaces the first one.
+
+    Args:
+      name: an identifier in small letters, which no backend of the package has.
+      fallback: None: a call that no kernel takes raises. "sdpa": the package's `native` backend
+        computes it, and the log says so once for each reason.
+
+    Returns:
+      A context manager that takes the name away again. Without `with` it stays until `unregister`.
+
+    Raises:
+      SpecError: another name or fallback.
+      ImportError: the package is missing, or of another version.
+    """
+    function = attention_or_native if wants_sdpa(fallback) else attention
+    requested = cast("object", name)
+    if not isinstance(requested, str) or not requested.isidentifier() or requested.lower() != name:
+        raise SpecError(f"name must be an identifier in small letters, got {shown(name, 40)}")
+    check_version("diffusers", _import("diffusers").__version__, LEAST, BELOW)
+    names, registry = _names(), _registry()
+    if name in names._value2member_map_ and registry._backends.get(name) not in OURS:
+        raise SpecError(f"name {name!r} is that of a backend of diffusers: choose another one")
+    member = names._value2member_map_.get(name)
+    if member is None:
+        member = _member(names, name)
+    registry.register(member, supports_context_parallel=True)(function)
+    return Registration(name)
+
+
+def unregister(name: str = NAME) -> None:
+    """Takes a name away again; nothing changes where it is none of ours.
+
+    Models that were set to it have to be reset before: `model.reset_attention_backend()`. Where it
+    is the active backend, that which the package begins with becomes active.
+    """
+    names, registry = _names(), _registry()
+    if registry._backends.get(name) not in OURS:
+        return
+    if registry._active_backend == name:
+        registry.set_active_backend(names(_dispatch().DIFFUSERS_ATTN_BACKEND))
+    for table in (registry._backends, registry._constraints, registry._supported_arg_names):
+        table.pop(name)
+    registry._supports_context_parallel.discard(name)
+    member = names._value2member_map_.pop(name)
+    names._member_map_.pop(member.name)
+    names._member_names_.remove(member.name)
+
+
+def _member(names: Any, name: str) -> Any:
+    """A new member of an enumeration of strings."""
+    member: Any = str.__new__(names, name)
+    member._name_, member._value_ = name.upper(), name
+    member.__objclass__, member._sort_order_ = names, len(names._member_names_)
+    names._member_map_[member._name_] = names._value2member_map_[name] = member
+    names._member_names_.append(member._name_)
+    return member
+
+
+def _import(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def _dispatch() -> Any:
+    return _import("diffusers.models.attention_dispatch")
+
+
+def _names() -> Any:
+    return _dispatch().AttentionBackendName
+
+
+def _registry() -> Any:
+    return _dispatch()._AttentionBackendRegistry

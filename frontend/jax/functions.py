@@ -1,0 +1,129 @@
+"""`attention` for arrays of jax: arguments of `attn_mlir.attention`, told apart into arrays and others."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attn_mlir.api.attention import attention as of_memory
+from attn_mlir.api.attention_backward import OF_FORWARD, attention_backward
+from attn_mlir.caches import CACHES
+from attn_mlir.errors import SpecError, no_kernel, shown
+from attn_mlir.jax.callbacks import Operation
+from attn_mlir.jax.calls import Call, attend
+from attn_mlir.naming import check_options
+from attn_mlir.trace import trace_sources
+
+jax: Any = importlib.import_module("jax")
+
+SIGNATURE = inspect.signature(of_memory)
+ARRAYS = frozenset(
+    "q k v sinks cu_seqlens_q cu_seqlens_k seqused_q seqused_k cache_seqlens q_offset k_offset "
+    "q_descale k_descale v_descale".split()
+)
+MODIFIERS = ("score_mod", "mask_mod")
+REFUSED = {
+    "out": "jax gives the memory of results",
+    "device": "arrays are computed with where jax has them",
+    "stream": "jax has its own",
+    "block_mask": "pass its mask, or mask_mod",
+}
+OF_BACKWARD = frozenset(inspect.signature(attention_backward).parameters)
+
+
+def attention(*arguments: Any, **options: Any) -> Any:
+    """`attn_mlir.attention` of arrays of jax, which `attn_mlir.jax.attention` describes."""
+    try:
+        bound = SIGNATURE.bind(*arguments, **options)
+    except TypeError:
+        check_options(of_memory, options)
+        raise
+    named = {name: x for name, x in bound.arguments.items() if x is not None}
+    for name, why in REFUSED.items():
+        if name in named:
+            raise SpecError(f"{name} is not offered for arrays of jax: {why}")
+    return_lse = named.pop("return_lse", False)
+    made = attend(*call_of(named, return_lse=return_lse))
+    return tuple(made) if return_lse else made[0]
+
+
+def call_of(
+    named: Mapping[str, Any], gradients: Mapping[str, Any] | None = None, *, return_lse: bool
+) -> tuple[Call, dict[str, Any]]:
+    """A call without its arrays, and these by name.
+
+    Args:
+      named: arguments of `attention`, without those that are None and `return_lse`.
+      gradients: those of `attention_backward` in the place of `mask` and modifiers, where they have
+        to be others; reads the same arrays.
+
+    Raises:
+      SpecError: an argument is no array where it has to be one, or the other way round.
+    """
+    arrays = {name: as_array(name, x) for name, x in named.items() if _is_array(name, x)}
+    static = {name: x for name, x in named.items() if name not in arrays}
+    mods = [static.pop(name, None) for name in MODIFIERS]
+    program, captured = trace_sources(*mods)
+    names = tuple(captured)
+    forward = Operation("attention", tuple(static.items()), program, names)
+    if gradients is not None:
+        static = {name: x for name, x in static.items() if name not in ("mask", "q_offset")}
+        static |= {name: x for name, x in gradients.items() if name not in MODIFIERS}
+        program, again = trace_sources(*(gradients.get(name) for name in MODIFIERS))
+        assert tuple(again) == names, "modifiers of gradients read what those of the call read"
+    others = [x for x in (*arrays, *static) if x not in OF_FORWARD and x not in OF_BACKWARD]
+    refused = ""
+    if others:
+        refused = no_kernel(
+            others[0],
+            "gradients are those of attention without it",
+            context="where a gradient is wanted",
+        )
+    options = tuple((name, x) for name, x in static.items() if name in OF_BACKWARD)
+    backward = Operation("attention_backward", options, program, names)
+    arrays |= {name: _read(name, x) for name, x in captured.items()}
+    return Call(forward, backward, refused, return_lse), arrays
+
+
+def _is_array(name: str, value: object) -> bool:
+    """Whether an argument is an array.
+
+    Raises:
+      SpecError: it must not be one.
+    """
+    if name in ("q", "k", "v"):
+        return True
+    if not isinstance(value, jax.Array | np.ndarray):
+        return False
+    if name not in ARRAYS:
+        raise SpecError(f"{name} must be known when jax traces the call, got {shown(value, 40)}")
+    return True
+
+
+def as_array(name: str, value: object) -> Any:
+    """An argument as an array of jax.
+
+    Raises:
+      SpecError: it is none.
+    """
+    if isinstance(value, CACHES):
+        raise SpecError(f"{name} is a {type(value).__name__}: pass k and v as arrays of jax")
+    if not isinstance(value, jax.Array | np.ndarray):
+        raise SpecError(f"{name} must be an array of jax or numpy, got {shown(value, 40)}")
+    return jax.numpy.asarray(value)
+
+
+def _read(name: str, value: object) -> Any:
+    """An array that modifiers read, as kernels take it: with an axis at least.
+
+    Raises:
+      SpecError: jax would change its dtype.
+    """
+    array, dtype = as_array(name, value), getattr(value, "dtype", None)
+    if array.dtype != dtype:
+        raise SpecError(f"{name} is {dtype}, which jax makes {array.dtype}: pass an array of that")
+    return array if array.ndim else array[None]
