@@ -8,6 +8,7 @@ far it is off in bf16: ours may be twice as far off. Exit code: 0 if it is not, 
 """
 
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
+# pyright: reportPrivateImportUsage=false
 # PyTorch and diffusers are installed where this runs, and not where it is checked.
 
 from __future__ import annotations

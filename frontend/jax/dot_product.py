@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from attn_mlir import mods
 from attn_mlir.adapters import adapter, neutral
@@ -107,7 +108,8 @@ def _mask(is_causal: bool, window: Any) -> Mask | None:
     if window is None:
         return causal() if is_causal else None
     given = (window, window) if as_int(window) is not None else window
-    sizes = [as_int(x) for x in given] if isinstance(given, tuple | list) else []
+    items = cast("Sequence[object]", given) if isinstance(given, tuple | list) else ()
+    sizes = [as_int(x) for x in items]
     if len(sizes) != 2 or None in sizes:
         raise SpecError(f"local_window_size must be one or two integers, got {shown(window, 40)}")
     before, after = sizes

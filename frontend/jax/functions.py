@@ -1,4 +1,4 @@
-"""`attention` for arrays of jax: arguments of `attn_mlir.attention`, told apart into arrays and others."""
+"""`attention` for arrays of jax: what of a call is an array, and what is not."""
 
 from __future__ import annotations
 
