@@ -151,8 +151,9 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       wanted: names of the arguments whose gradients are wanted, some of `q`, `k`, `v` and `sinks`;
         by default all. Kernels that compute none of these are not launched.
       captured: names of arrays that `score_mod` captures, whose gradients are wanted, such as
-        `table` of `mods.alibi`; bf16, f16 or f32. Of an array whose elements scores of several
-        positions read, such as a table of distances, there is one with `deterministic=False` alone.
+        `table` of `mods.alibi`; bf16, f16 or f32. An array whose elements scores of several
+        positions read, such as a table of distances, takes four of them in f32 for each query and
+        head, up to 1 GiB; none with `deterministic=False`.
       dq_dtype: dtype of dq: that of q, which is the default.
       deterministic: whether the same call has to give the same bits. False allows a kernel that
         computes each score once for all gradients and adds those of queries to f32 memory, in an
@@ -208,8 +209,9 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
         sizes = {"batch": longest["batch"], "q": longest["sq"], "k": longest["sk"]}
         sizes |= {"head": attention.heads}
         *_, of_dq = kernels
+        key_parts = choices[-1].policy.key_parts if call.deterministic else None
         gradients = captured_gradients(
-            captured, of_dq.spec.modifier, of_dq.own, sizes, in_order=call.deterministic
+            captured, of_dq.spec.modifier, of_dq.own, sizes, key_parts=key_parts
         )
         kernels = [x.with_adjoints(gradients) for x in kernels]
         kernels = [x for x in kernels if x.spec.adjoints or x.is_for(wanted)]

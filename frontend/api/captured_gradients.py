@@ -3,8 +3,9 @@
 A kernel of gradients writes what scores pass on to elements of the tensor, each or summed up along
 a row, and further launches sum this up. Memory has an axis for each coordinate of scores (batch,
 head, query, key) by which several would write to an element, so that none has to be added to
-another in memory. Where that would take too much of it they are added to the elements, in any
-order.
+another in memory. Where coordinates are no axes of the tensor, as those of a distance, it has an
+axis for each query, and one for the keys that one thread has, which adds them in their order. Where
+that would take too much of it, or any order will do, they are added to the elements themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from attn_mlir.compiling.backward.gradients import parts_of
 from attn_mlir.compiling.backward.row_sums import DTYPES, SumPartsSpec
 from attn_mlir.dialect.attn.programs.derivative import Read, differentiated
 from attn_mlir.dialect.attn.programs.program import Program
-from attn_mlir.dialect.attn.programs.reads import Pattern
+from attn_mlir.dialect.attn.programs.reads import KEY_PARTS, QUARTERS, Pattern
 from attn_mlir.errors import SpecError, no_kernel, shown
 from attn_mlir.runtime.call.tensors import Extended, view
 
@@ -28,6 +29,7 @@ SUMMED_AT_ONCE = 256  # parts, by a thread
 ZEROED_AT_ONCE = 64  # elements
 MOST_ELEMENTS = 2**31 - 1  # positions in memory are i32
 MOST_SPARSE = 2**26  # elements of memory (256 MiB) of which scores write to some only
+MOST_IN_ORDER = 2**28  # likewise (1 GiB), where it keeps the order of additions
 
 
 class CapturedGradient(NamedTuple):
@@ -37,8 +39,8 @@ class CapturedGradient(NamedTuple):
       name: of the tensor.
       shape, dtype: likewise.
       read_as: its shape in the modifier's program, which may have an axis of 1 behind the others.
-      lead: coordinates of scores that are axes of the memory before those of the tensor; None if
-        parts are added to its elements in any order.
+      lead: coordinates of scores that are axes of the memory before those of the tensor, the last
+        maybe a name of `KEY_PARTS`; None if parts are added to its elements in any order.
       counts: extents of these axes.
       of_keys: whether the kernel of keys writes the parts, not that of queries.
     """
@@ -150,7 +152,7 @@ def captured_gradients(
     captured: Mapping[str, object],
     sizes: Mapping[str, int],
     *,
-    in_order: bool,
+    key_parts: str | None,
 ) -> list[CapturedGradient]:
     """The gradients of captured tensors.
 
@@ -159,7 +161,8 @@ def captured_gradients(
       program: of the modifier; None without one.
       captured: the arrays by name.
       sizes: `batch`, `head`, and the longest lengths `q` and `k` of the call.
-      in_order: whether the same call has to give the same bits.
+      key_parts: keys that a thread has alone, as of `KEY_PARTS`; None where the same call may give
+        other bits.
 
     Raises:
       SpecError: no tensor of that name, or one whose gradient no kernel computes.
@@ -172,18 +175,24 @@ def captured_gradients(
             known = ", ".join(tensors) or "none"
             raise SpecError(f"captured names {name!r}, score_mod captures {known}")
         reads = [read for read in found if read.tensor == tensors[name]]
-        made.append(_gradient(name, reads, captured[name], sizes))
-        if in_order and made[-1].lead is None:
-            what = "an array whose elements scores of several positions read"
+        made.append(_gradient(name, reads, captured[name], sizes, key_parts))
+        if key_parts is not None and made[-1].lead is None:
+            why = "several reads of its elements"
+            if len(reads) == 1:
+                why = f"{QUARTERS} parts of it for each query and head have more than 2^28 elements"
             raise SpecError(
-                f"captured names {name!r}, {what}: its gradient is added up in any order, which "
-                "deterministic=False allows"
+                f"captured names {name!r}, whose gradient has no order of additions, as {why}: "
+                "deterministic=False allows any"
             )
     return made
 
 
 def _gradient(
-    name: str, reads: Sequence[Read], array: object, sizes: Mapping[str, int]
+    name: str,
+    reads: Sequence[Read],
+    array: object,
+    sizes: Mapping[str, int],
+    key_parts: str | None,
 ) -> CapturedGradient:
     """The gradient of one tensor. Errors as of `captured_gradients`."""
     tensor = view(array, name)
@@ -192,7 +201,8 @@ def _gradient(
     if not reads:
         raise SpecError(f"captured names {name!r}, which has no derivative: steps are flat")
     is_extended = isinstance(array, Extended)
-    lead = _lead(reads[0], tensor.shape, sizes) if len(reads) == 1 else None
+    sizes = {**sizes, **dict.fromkeys(KEY_PARTS, QUARTERS)}
+    lead = _lead(reads[0], tensor.shape, sizes, key_parts) if len(reads) == 1 else None
     counts = tuple(sizes[x] for x in lead or ())
     if math.prod((*counts, *tensor.shape)) > MOST_ELEMENTS:
         limit = "with the parts of all scores it has more than 2^31 elements"
@@ -202,13 +212,18 @@ def _gradient(
     return CapturedGradient(name, shape, tensor.dtype, tensor.shape, lead, counts, of_keys)
 
 
-def _lead(read: Read, shape: Sequence[int], sizes: Mapping[str, int]) -> tuple[str, ...] | None:
+def _lead(
+    read: Read, shape: Sequence[int], sizes: Mapping[str, int], key_parts: str | None
+) -> tuple[str, ...] | None:
     """The coordinates of scores by which several read an element; None if they are added to it."""
     pairs = list(zip(read.axes, shape, strict=True))
     own = {axis for axis, extent in pairs if axis is not None and extent >= sizes[axis]}
     lead = tuple(x for x in read.pattern.depends_on if x not in own)
     is_sparse = any(axis not in own and extent > 1 for axis, extent in pairs)
+    most = MOST_SPARSE
     if read.pattern in (Pattern.DISTANCE, Pattern.SCATTER):
-        return None
+        if key_parts is None:
+            return None
+        lead, most = (*(x for x in lead if x != "k"), key_parts), MOST_IN_ORDER
     count = math.prod((*(sizes[x] for x in lead), *shape))
-    return None if is_sparse and count > MOST_SPARSE else lead
+    return None if is_sparse and count > most else lead

@@ -14,7 +14,7 @@ from attn_mlir.dialect.attn.cache import PAGE_LISTS, Cache
 from attn_mlir.dialect.attn.coordinates import HEAD_OFFSET, OFFSETS, Offsets
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import public
-from attn_mlir.dialect.attn.programs.reads import COORDINATES
+from attn_mlir.dialect.attn.programs.reads import COORDINATES, KEY_PARTS
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, TARGETS, target_named
 from attn_mlir.errors import SpecError, TargetError, no_kernel, shown
 from attn_mlir.masks import Mask
@@ -295,10 +295,12 @@ def adjoints(value: object) -> tuple[tuple[str, tuple[str, ...] | None], ...]:
         match item:
             case [str(name), None]:
                 found.append((name, None))
-            case [str(name), [*lead]] if set(lead) <= set(COORDINATES):
+            case [str(name), [*lead]] if set(lead) <= {*COORDINATES, *KEY_PARTS}:
                 found.append((name, tuple(map(str, lead))))
             case _:
-                expected = f"pairs of a name and some of {', '.join(COORDINATES)}, or None"
+                expected = (
+                    f"pairs of a name and some of {', '.join((*COORDINATES, *KEY_PARTS))}, or None"
+                )
                 raise SpecError(f"adjoints must be {expected}, got {shown(item, 40)}")
     return tuple(found)
 

@@ -335,9 +335,10 @@ def _plan_gradients(
         plan()
     except AttnError as error:
         raise refuse(str(error)) from error
+    order = {"deterministic": torch.are_deterministic_algorithms_enabled()} | used
     for name in captured:
         try:
-            plan(captured=(name,))
+            plan(captured=(name,), deterministic=order["deterministic"])
         except AttnError as error:
             raise refuse(str(error), name) from error
 

@@ -42,6 +42,7 @@ class GradientsPolicy(Policy):
     Attributes:
       keys_stand: whether these are keys and values.
       most_held: columns of gradients that there is room for.
+      key_parts: keys of a row that a thread has alone, as of `KEY_PARTS`, where queries stand.
     """
 
     needs: ClassVar[frozenset[Feature]] = frozenset(
@@ -50,6 +51,7 @@ class GradientsPolicy(Policy):
     claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS), blocks=True)
     keys_stand: ClassVar[bool]
     most_held: ClassVar[int] = MOST_HELD
+    key_parts: ClassVar[str] = "k_pairs"  # PTX ISA, wgmma: a quad has 8 columns of a row
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(
             tile_m=64, q_tiles=2, tile_n=64, kv_stages=2, exp2_period=0, rescale_threshold=0

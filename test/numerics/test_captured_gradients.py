@@ -49,6 +49,7 @@ def run(
     kv_heads: int = 1,
     target: str = cases.TARGET,
     deterministic: bool = True,
+    seed: int = 1,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the kernels make, and the gradients of each sequence by the formula."""
     request = gradients(HEADS, kv_heads, 64, 64, am.causal(), lengths=lengths, mods=mods)
@@ -57,7 +58,7 @@ def run(
     options["sinks"] = sinks
     fields = ("q", "k", "v", "o", "lse", "do", "dlse")
     tensors = cases.stored(lengths, given, fields)
-    device = EmulatorDevice("adversarial", 1, multiprocessors=2, target=target, check="all")
+    device = EmulatorDevice("adversarial", seed, multiprocessors=2, target=target, check="all")
     options_of_call = {**options, "deterministic": deterministic}
     found = am.attention_backward(**tensors, **options_of_call, device=device)
     true: list[dict[str, Any]] = []
@@ -146,6 +147,29 @@ def test_tables(lengths: Lengths, target: str) -> None:
     check(names, {"TABLE": TABLE, "ROWS": ROWS}, found, parts)
 
 
+def distant(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    """A table by the distance of keys, of which the last elements are those of many, and another one
+    at numbers that a tensor has."""
+    del b
+    distance = am.trace.minimum(am.trace.maximum(q - k, -20), 20)
+    return score + TABLE[h, distance + 20] + ROWS[0, IDS[q, k]]
+
+
+@pytest.mark.parametrize("target", cases.TARGETS)
+@pytest.mark.parametrize("lengths", [DENSE, RAGGED], ids=["dense", "ragged"])
+@pytest.mark.long("ragged*")
+def test_tables_in_order(lengths: Lengths, target: str) -> None:
+    """As nothing else adds where a thread does, warps may run in any order."""
+    program, arrays = trace(distant)
+    assert program is not None
+    names, mods = ("TABLE", "ROWS"), Recorded(program, arrays)
+    found, parts = run(mods, names, [70, 70], lengths, target=target)
+    check(names, {"TABLE": TABLE, "ROWS": ROWS}, found, parts)
+    again, _ = run(mods, names, [70, 70], lengths, target=target, seed=2)
+    for name in names:
+        assert np.array_equal(found[name], again[name])
+
+
 def test_what_is_hidden_adds_nothing() -> None:
     program, arrays = trace(trapped, lambda b, h, q, k: q - k > -70)
     assert program is not None
@@ -160,7 +184,8 @@ def test_what_is_hidden_adds_nothing() -> None:
         (("SLOPES", "SLOPES"), "captured must be a tuple of different names"),
         (("other",), "captured names 'other', score_mod captures GATE, SLOPES, CAP"),
         (("FLAT",), "captured names 'FLAT', which has no derivative"),
-        (("TWICE",), "TWICE.* is added up in any order, which deterministic=False allows"),
+        (("TWICE",), "TWICE.* no order of additions, as several reads of its elements: determin"),
+        (("LONG",), "LONG.* no order .* 4 parts of it .* more than 2.28 elements: deterministic=F"),
         (("COUNTS",), "captured COUNTS of i32 has no kernel"),
     ],
 )
@@ -169,8 +194,9 @@ def test_other_gradients_are_refused(names: Any, message: str) -> None:
         "FLAT": np.ones(2, np.float32),
         "TWICE": np.ones(2, np.float32),
         "COUNTS": np.ones(2, np.int32),
+        "LONG": np.ones(2**23, np.float32),
     }
-    FLAT, TWICE, COUNTS = arrays.values()
+    FLAT, TWICE, COUNTS, LONG = arrays.values()
 
     def one(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         if names[0] in arrays:
@@ -178,6 +204,7 @@ def test_other_gradients_are_refused(names: Any, message: str) -> None:
                 "FLAT": lambda: am.trace.floor(FLAT[h]),
                 "TWICE": lambda: TWICE[h] * TWICE[0],
                 "COUNTS": lambda: COUNTS[h] * s,
+                "LONG": lambda: LONG[q - k],
             }
             return s + more[names[0]]()
         return modified(s, b, h, q, k)

@@ -16,6 +16,7 @@ from attn_mlir.dialect.attn.programs.program import (
     Program,
     never_negative,
 )
+from attn_mlir.dialect.attn.programs.reads import KEY_PARTS, QUARTERS
 from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.scalars import fdiv
 
@@ -88,7 +89,7 @@ class Target(NamedTuple):
 
     Attributes:
       memory: f32, with dimensions for arguments before those of the tensor.
-      lead: these arguments.
+      lead: these arguments; or a name of `KEY_PARTS` for the quarter of the key.
       adds: whether several scores or rows write to an element.
     """
 
@@ -126,7 +127,7 @@ def emit_derivative(
             continue
         memory, lead, adds = targets[name]
         coords = [
-            *(emitter.arguments[x] for x in lead),
+            *(emitter.argument(x) for x in lead),
             *emitter.coordinates(derivative.nodes[read.node]),
         ]
         per = ir.StringAttr.get("row" if read.pattern.is_of_rows(rows) else "score")
@@ -164,6 +165,14 @@ class _Emitter:
         self.values: list[Value] = []
         for node in nodes:
             self.values.append(self._emit(node, [self.values[number] for number in node.args]))
+
+    def argument(self, name: str) -> Value:
+        """An argument, or the quarter of the key."""
+        if name not in KEY_PARTS:
+            return self.arguments[name]
+        i32 = _type("i32")
+        shifted = arith.ShRSIOp(self.arguments["k"], _constant(i32, KEY_PARTS[name])).result
+        return arith.AndIOp(shifted, _constant(i32, QUARTERS - 1)).result
 
     def coordinates(self, node: Node) -> list[Value]:
         """The coordinates of a read as i32; those below 0 are counted from the end."""

@@ -19,6 +19,7 @@ from attn_mlir.dialect.attn.block import Block
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.dialect.attn.programs.program import CapturedTensor, Program
+from attn_mlir.dialect.attn.programs.reads import KEY_PARTS
 from attn_mlir.dialect.attn.workspace import ROW_WEIGHTS, TURNS
 from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.runtime.call.scalars import flag, integer
@@ -104,8 +105,9 @@ class GradientsRequest(HeadsRequest):
         which have all heads of a group.
       adjoints: names of tensors that the modifier reads, of which the kernel writes what scores
         pass on to memory that it is called with (`parts_of`): each with the coordinates of scores
-        that are axes of the memory before those of the tensor; None for memory as the tensor, which
-        is added to in any order.
+        that are axes of the memory before those of the tensor, with a name of `KEY_PARTS` where
+        parts of some keys are added to; None for memory as the tensor, which is added to in any
+        order.
 
     Raises:
       SpecError: a value that has no kernel.
@@ -254,9 +256,11 @@ class GradientsRequest(HeadsRequest):
             RowWeightsOp(arguments[ROW_WEIGHTS])
         if self.modifier is None:
             return coordinates[0]
-        tensors = [arguments[x.name] for x in self._read]
+        tensors, parts = [arguments[x.name] for x in self._read], {*KEY_PARTS}
         targets = {
-            name: Target(arguments[parts_of(name)], lead or (), lead is None)
+            name: Target(
+                arguments[parts_of(name)], lead or (), lead is None or bool(parts & {*lead})
+            )
             for name, lead in self.adjoints
         }
         rows = "q" if "dq" in self.results else "k"

@@ -31,6 +31,7 @@ class TensorGradientsPolicy(GradientsPolicy):
         {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
     most_held: ClassVar[int] = MOST_HELD
+    key_parts: ClassVar[str] = "k_blocks"  # of 64 or 128 columns a thread has half
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(q_tiles=1, kv_stages=2, exp2_period=0, rescale_threshold=0),
         Knob("attend_registers", 200, "registers of a thread of the groups."),

@@ -372,7 +372,8 @@ DISTANCES = torch.ones(16, requires_grad=True)
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "captured": (
         refused(
-            score_mod=lambda score, b, h, i, j: score + DISTANCES[i - j + 8], deterministic=True
+            score_mod=lambda score, b, h, i, j: score + DISTANCES[i - j + 8] * DISTANCES[0],
+            deterministic=True,
         ),
         "DISTANCES requires a gradient",
     ),
