@@ -335,10 +335,9 @@ def _plan_gradients(
         plan()
     except AttnError as error:
         raise refuse(str(error)) from error
-    order = {"deterministic": torch.are_deterministic_algorithms_enabled()} | used
     for name in captured:
         try:
-            plan(captured=(name,), deterministic=order["deterministic"])
+            plan(captured=(name,))
         except AttnError as error:
             raise refuse(str(error), name) from error
 

@@ -121,8 +121,9 @@ class MlaKvGradientsOp(AttnDialect.Operation, name="mla_kv_gradients", traits=[P
     Memory effects: none, it is a function of its operands. Hardware: any.
 
     Example:
-      %dk_nope, %parts, %dv = "attn.mla_kv_gradients"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %do,
-          %lse, %delta, %scale) {mask = #attn.causal}
+      %dk_nope, %parts, %dv =
+        "attn.mla_kv_gradients"(%q, %q_rope, %k, %k_rope, %v, %do, %lse, %delta, %scale)
+        {mask = #attn.causal}
         : (tensor<?x?x16x128xbf16>, tensor<?x?x16x64xbf16>, tensor<?x?x16x128xbf16>,
            tensor<?x?x1x64xbf16>, tensor<?x?x16x128xbf16>, tensor<?x?x16x128xbf16>,
            tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)
@@ -168,8 +169,9 @@ class MlaQGradientsOp(AttnDialect.Operation, name="mla_q_gradients", traits=[Pur
     Memory effects: none, it is a function of its operands. Hardware: any.
 
     Example:
-      %dq_nope, %dq_rope = "attn.mla_q_gradients"(%q_nope, %q_rope, %k_nope, %k_rope, %v, %do,
-          %lse, %delta, %scale) {mask = #attn.causal}
+      %dq_nope, %dq_rope =
+        "attn.mla_q_gradients"(%q, %q_rope, %k, %k_rope, %v, %do, %lse, %delta, %scale)
+        {mask = #attn.causal}
         : (tensor<?x?x16x128xbf16>, tensor<?x?x16x64xbf16>, tensor<?x?x16x128xbf16>,
            tensor<?x?x1x64xbf16>, tensor<?x?x16x128xbf16>, tensor<?x?x16x128xbf16>,
            tensor<?x16x?xf32>, tensor<?x16x?xf32>, f32)

@@ -200,6 +200,36 @@ def test_block_masks_have_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) 
     near(found, torch.autograd.grad(truth[:, 3:].sin().sum(), given))
 
 
+@pytest.mark.parametrize("kv_heads", [HEADS, 1])
+@pytest.mark.usefixtures("graphs_afresh")
+def test_block_masks_have_gradients_in_graphs(kv_heads: int) -> None:
+    """The same bits as without a graph, also of what the modifier captures, where one head of keys
+    serves several, which see other blocks."""
+    slopes, (q, *_) = torch.randn(HEADS), leaves()
+    k, v = (torch.randn(BATCH, LENGTH, kv_heads, DIM).bfloat16() for _ in range(2))
+    given = [x.detach().transpose(1, 2).requires_grad_() for x in (q, k, v)] + [
+        slopes.requires_grad_()
+    ]
+
+    def score_mod(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return score + slopes[h] * (k - q)
+
+    def seen(b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (q >= k) & (k // 8 <= q // 8 - h)
+
+    blocks = BLOCKS["torch"](seen)
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return at.flex_attention(q, k, v, score_mod, blocks, enable_gqa=True)
+
+    with torch.enable_grad():
+        eager = torch.autograd.grad(attend(*given[:3]).float().sin().sum(), given)
+        compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+        found = torch.autograd.grad(compiled(*given[:3]).float().sin().sum(), given)
+    for one, other in zip(found, eager, strict=True):
+        assert torch.equal(one, other) and one.any()
+
+
 def test_tensors_that_modifiers_capture_have_gradients() -> None:
     """Under the names that they have where the function is written; another one stays without."""
     slopes, gate = (torch.randn(*x).requires_grad_() for x in ((HEADS,), (BATCH, HEADS)))
