@@ -20,6 +20,7 @@ import attn_mlir as am
 from attn_mlir import mods
 from attn_mlir.bench._sass import disassemble
 from attn_mlir.compiling.backward.gradients import KvGradientsSpec, QGradientsSpec
+from attn_mlir.compiling.backward.mla_gradients import MlaKvGradientsSpec, MlaQGradientsSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
@@ -244,6 +245,14 @@ def test_gradients_of_large_heads_spill_nothing(
 ) -> None:
     head_dim, v_head_dim = sizes
     spec = kind(heads=4, kv_heads=2, head_dim=head_dim, v_head_dim=v_head_dim, mask=am.causal())
+    assert am.compile(spec, target=target).report["spill_bytes"] == 0
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+@pytest.mark.parametrize("kind", [MlaKvGradientsSpec, MlaQGradientsSpec])
+@pytest.mark.long("MlaQ*", "*-sm_100a")
+def test_gradients_of_latent_attention_spill_nothing(kind: Any, target: str) -> None:
+    spec = kind(heads=4, nope_dim=128, rope_dim=64, mask=am.causal())
     assert am.compile(spec, target=target).report["spill_bytes"] == 0
 
 

@@ -201,6 +201,7 @@ def test_block_masks_have_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("kv_heads", [HEADS, 1])
+@pytest.mark.long
 @pytest.mark.usefixtures("graphs_afresh")
 def test_block_masks_have_gradients_in_graphs(kv_heads: int) -> None:
     """The same bits as without a graph, also of what the modifier captures, where one head of keys
@@ -228,6 +229,18 @@ def test_block_masks_have_gradients_in_graphs(kv_heads: int) -> None:
         found = torch.autograd.grad(compiled(*given[:3]).float().sin().sum(), given)
     for one, other in zip(found, eager, strict=True):
         assert torch.equal(one, other) and one.any()
+
+
+@pytest.mark.usefixtures("graphs_afresh")
+def test_block_masks_in_graphs_ask_for_their_kernels() -> None:
+    given, blocks = leaves(), BLOCKS["torch"](lambda b, h, q, k: q >= k)
+    with torch.enable_grad(), only_planned() as plans, launching_on(IdleDevice("sm_90a")):
+        function = of_torch(at.flex_attention, block_mask=blocks)
+        o = torch.compile(function, fullgraph=True, backend="aot_eager")(*given)
+        plans.clear()
+        torch.autograd.grad(o, given, torch.ones_like(o))
+    assert launched(plans) == ["delta", "kv_gradients", "q_gradients"]
+    assert all(x.request.block for x in plans[0].steps[1:])
 
 
 def test_tensors_that_modifiers_capture_have_gradients() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attn_mlir.runtime.devices.idle import IdleDevice
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 FEW, MANY = 30, 300  # draws
 WATCHED = 12  # of the gradients, under a checker of the machine
+LATENT = 10  # of latent attention
 KERNELS = ("in registers", "for sm_90a")  # choices of the axis `kernel`, the first that fits
 
 STREAMED = {"kernel": "for sm_90a", "heads": "8/1", "keys": "300", "mask": "& causal"}
@@ -149,6 +151,27 @@ def many_drawn_gradients(machine: Machine) -> None:
     """As many of them as the emulator judges in `make numerics`."""
     module("ml_dtypes")
     _judge_gradients(MANY, machine.target)
+
+
+def _ask_latent_gradients(target: str) -> None:
+    """Asks for the kernels of the first calls of `mla_backward` that are drawn."""
+    from attn_mlir.validation.numerics.latent_gradient_draws import drawn
+
+    for number in range(LATENT):
+        replace(drawn(number), target=target).run(IdleDevice(target), is_judged=False)
+
+
+@check(targets=(HOPPER,), asks=_ask_latent_gradients)
+def drawn_latent_gradients(machine: Machine) -> None:
+    """The first drawn calls of `mla_backward`: every element, and the same bits twice."""
+    module("ml_dtypes")
+    from attn_mlir.validation.numerics.latent_gradient_draws import drawn
+
+    for number in range(LATENT):
+        found, again = (drawn(number).run("cuda") for _ in range(2))
+        for one, other in zip(found, again, strict=True):
+            for name, gradient in one.items():
+                assert gradient.tobytes() == other[name].tobytes(), f"draw {number}: {name}"
 
 
 @check(targets=(HOPPER,), asks=lambda target: _ask(small(), target))

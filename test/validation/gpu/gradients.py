@@ -25,10 +25,12 @@ def _options() -> list[dict[str, Any]]:
     """Masks alone, then modifiers, with a gradient of what they capture, and sinks."""
     slopes, sinks = np.float32([0.5, 0.25, 0.125, 1.0]), np.float32([1.0, -1.0, 3.0, 0.0])
     alibi: dict[str, Any] = {"score_mod": am.mods.alibi(slopes), "captured": ("table",)}
+    distances = np.random.default_rng(1).standard_normal((HEADS, 40)).astype(np.float32)
     return [
         *({"mask": mask} for mask in MASKS),
         {"mask": am.causal(), "score_mod": am.mods.softcap(2.0)},
         {"mask": am.causal(), **alibi, "sinks": sinks},
+        {"score_mod": am.mods.relative_bias(distances), "captured": ("table",)},
         {"mask_mod": lambda b, h, q, k: (q * 7 + k * 3 + h) % 5 < 2},
     ]
 
