@@ -60,17 +60,13 @@ def values(
     return found
 
 
-def spread(
-    derivative: Derivative, at: Mapping[str, Any], tensors: Mapping[str, Any], known: Sequence[Any]
-) -> list[Any]:
+def spread(derivative: Derivative, at: Mapping[str, Any], tensors: Mapping[str, Any]) -> list[Any]:
     """How far the value of each node may be from that of another library.
 
     Sums, products and roots have the same bits everywhere, others are off by some units of the last
     place: so each node is as far off as these make it where they change by that much.
-
-    Args:
-      known: the values.
     """
+    known = values(derivative, at, tensors)
     found = [0.0 * np.zeros(np.shape(x)) for x in known]
     for seed in range(DRAWS):
         random = np.random.default_rng(seed)
@@ -224,6 +220,63 @@ def by_torch(
     return {n: np.zeros(count) if x.grad is None else x.grad.numpy() for n, x in leaves.items()}
 
 
+def calm_points(known: Sequence[Any]) -> Array:
+    """The points of arguments [count] without large numbers, from which sums lose small ones."""
+    floats = [v for v in known if v.dtype == float]
+    return np.all(
+        [~(abs(v) > 1e4) | np.zeros(max(map(np.size, floats)), bool) for v in floats], axis=0
+    )
+
+
+def like_torch(
+    program: Program,
+    derivative: Derivative,
+    known: Sequence[Any],
+    at: Mapping[str, Any],
+    tensors: Mapping[str, Any],
+    calm: Array,
+) -> int:
+    """Compares the derivatives with torch's, as near as the two libraries' functions are.
+
+    Returns:
+      The number of derivatives that are not 0.
+    """
+    ours = {0: derivative.slope} | {r.node: r.adjoint for r in derivative.reads}
+    by_libraries, compared = spread(derivative, at, tensors), 0
+    for number, theirs in by_torch(program, at, tensors).items():
+        node = ours.get(number)
+        mine, off = (0.0, 0.0) if node is None else (known[node], by_libraries[node])
+        got = np.broadcast_to(mine, theirs.shape)
+        assert np.isfinite(got[np.isfinite(theirs)]).all()
+        usual = np.isfinite(theirs) & calm
+        with np.errstate(invalid="ignore"):
+            bound = 1e-10 + 1e-9 * abs(theirs) + OF_SPREAD * np.broadcast_to(off, theirs.shape)
+            assert np.all(abs(got - theirs)[usual] <= bound[usual])
+        compared += np.count_nonzero(theirs[usual])
+    return compared
+
+
+def test_a_unit_of_the_last_place_may_be_amplified() -> None:
+    """1 - tanh(x)^2 keeps seven digits where tanh is this near 1, and is then multiplied by 8e7: so a
+    unit of the last place, by which functions of numpy and torch differ, is 1e-7 of the slope."""
+
+    def saturated(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return (tr.tanh(np.cos(s * 9000.0) + 11.0) - 1.0) * 9000.0
+
+    program, _ = trace(saturated)
+    assert program is not None
+    at = arguments(np.random.default_rng(0), 500)
+    at["score"] /= 8
+    derivative = differentiated(program)
+    known = values(derivative, at, {})
+    slope, (theirs,) = known[derivative.slope], by_torch(program, at, {}).values()
+    assert np.count_nonzero(abs(slope - theirs) > 1e-8 + 1e-7 * abs(theirs)) > 10
+    assert like_torch(program, derivative, known, at, {}, calm_points(known)) > 400
+    with pytest.raises(AssertionError):
+        wrong = [x * (1 + 1e-5) if n == derivative.slope else x for n, x in enumerate(known)]
+        like_torch(program, derivative, wrong, at, {}, calm_points(known))
+
+
 @pytest.mark.parametrize("op", FLOATS)
 def test_drawn_programs_have_the_derivatives_of_torch(op: str) -> None:
     """Wherever these are numbers; and differences agree where the program is smooth."""
@@ -238,21 +291,8 @@ def test_drawn_programs_have_the_derivatives_of_torch(op: str) -> None:
         derivative = differentiated(program)
         assert derivative.nodes[: len(program.nodes)] == program.nodes
         known = values(derivative, at, tensors)
-        calm = np.all(
-            [~(abs(v) > 1e4) | np.zeros(24, bool) for v in known if v.dtype == float], axis=0
-        )
-        ours = {0: derivative.slope} | {r.node: r.adjoint for r in derivative.reads}
-        by_libraries = spread(derivative, at, tensors, known)
-        for number, theirs in by_torch(program, at, tensors).items():
-            node = ours.get(number)
-            mine, off = (0.0, 0.0) if node is None else (known[node], by_libraries[node])
-            got = np.broadcast_to(mine, theirs.shape)
-            assert np.isfinite(got[np.isfinite(theirs)]).all()
-            usual = np.isfinite(theirs) & calm
-            with np.errstate(invalid="ignore"):
-                bound = 1e-10 + 1e-9 * abs(theirs) + OF_SPREAD * np.broadcast_to(off, theirs.shape)
-                assert np.all(abs(got - theirs)[usual] <= bound[usual])
-            compared += np.count_nonzero(theirs[usual])
+        calm = calm_points(known)
+        compared += like_torch(program, derivative, known, at, tensors, calm)
         if not {"f16", "bf16"} & {node.op for node in program.nodes}:  # these have steps everywhere
             smooth += smooth_points(program, derivative, at, tensors, calm)
 
