@@ -36,8 +36,7 @@ What becomes of each argument of the functions that have another library's names
 is taken at the values that ask for nothing. Any other value, and any other argument, is refused by a `SpecError` that names
 it. [attention.md](../attention.md) says what the arguments mean; this page is written from the tables
 `table` of `attn_mlir.flash`, `flash_mla`, `flashinfer`, `ring_flash_attn`, `diffusers`, `jax` and `aten`, and compared with the
-signatures of
-these versions:
+signatures of these versions:
 """
 
 
