@@ -6,11 +6,13 @@ import importlib
 from typing import Any
 
 from attn_mlir.errors import SpecError, shown
-from attn_mlir.flashinfer.options import number
+from attn_mlir.flashinfer.options import number, operand_dtype
 from attn_mlir.flashinfer.page_rows import rows_by_lengths
+from attn_mlir.flashinfer.planned import Problem
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
-from attn_mlir.flashinfer.table import with_arguments
+from attn_mlir.flashinfer.table import NO_LIMIT, with_arguments
 from attn_mlir.naming import renamed
+from attn_mlir.runtime.call.scalars import integer
 
 torch: Any = importlib.import_module("torch")
 
@@ -136,11 +138,17 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
         paged_kv_indptr_buf: Any = None,
         paged_kv_indices_buf: Any = None,
         paged_kv_last_page_len_buf: Any = None,
+        q_data_type: object = torch.bfloat16,
+        kv_data_type: object = torch.bfloat16,
+        head_dim_qk: int = 128,
+        head_dim_vo: int = 128,
+        window_left: int = NO_LIMIT,
     ) -> None:
         """A wrapper for one layout.
 
         Args:
-          q_data_type, kv_data_type, head_dim_qk, head_dim_vo, window_left: `plan` is told them.
+          q_data_type, kv_data_type, head_dim_qk, head_dim_vo, window_left: `plan` is to be told the
+            same, which FlashInfer's kernels are compiled for; it refuses others.
           others: as of `BatchPrefillWithPagedKVCacheWrapper`.
 
         Raises:
@@ -154,3 +162,25 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
         }
         super().__init__(float_workspace_buffer, kv_layout, use_cuda_graph, **buffers)
         self._has_sinks = True
+        self._declared = {
+            "q_data_type": operand_dtype(q_data_type, "q_data_type"),
+            "kv_data_type": operand_dtype(kv_data_type, "kv_data_type"),
+            "head_dim_qk": integer("head_dim_qk", head_dim_qk, 1),
+            "head_dim_vo": integer("head_dim_vo", head_dim_vo, 1),
+            "window_left": integer("window_left", window_left, NO_LIMIT),
+        }
+
+    def _check_declared(self, problem: Problem) -> None:
+        planned = {
+            "q_data_type": problem.dtype,
+            "kv_data_type": problem.kv_dtype,
+            "head_dim_qk": problem.head_dim,
+            "head_dim_vo": problem.v_head_dim,
+            "window_left": integer("window_left", problem.window_left, NO_LIMIT),
+        }
+        for name, value in self._declared.items():
+            if planned[name] != value:
+                raise SpecError(
+                    f"{name} is {planned[name]}, the constructor was told {value}: tell both the "
+                    "same"
+                )

@@ -109,11 +109,19 @@ class PrefillWrapper(Wrapper):
             disable_split_kv=plan_options["disable_split_kv"],
             page_size=page,
         )
+        self._check_declared(problem)
         self._buffers.check(QUERIES, offsets, whole=True)
         self._buffers.store(QUERIES, offsets)
         self._longest = longest
         self._store_plan(problem, tokens, frozen)
         return problem
+
+    def _check_declared(self, problem: Problem) -> None:
+        """Refuses a problem that the constructor was told otherwise; most are told nothing.
+
+        Raises:
+          SpecError: names the argument.
+        """
 
     def _uniform(self, uniform_q_len: object, sq: Sequence[int]) -> int:
         """The number of queries that each sequence of a graph has; 0 where they may differ.

@@ -17,7 +17,6 @@ BACKENDS = (
     "fa2", "fa3", "cutlass", "cudnn", "trtllm-gen", "cute-dsl", "cute-dsl-prims", "cutile", "xqa",
     "cake",
 )  # fmt: skip
-_HERE_TOO = "plan is told it"
 _RANKS = "pass q_offset and k_offset to attn_mlir.attention"
 
 NEUTRAL: Table = {
@@ -76,9 +75,6 @@ NEUTRAL: Table = {
     **neutral("use_profiler", False, instead="traces are those of attn_mlir"),
     **neutral("profiler_buffer", None, instead="traces are those of attn_mlir"),
     **neutral("pos_encoding_mode", "NONE", instead=_ROTARY),
-    **neutral("q_data_type kv_data_type", "torch.bfloat16", ANYTHING, instead=_HERE_TOO),
-    **neutral("head_dim_qk head_dim_vo", 128, ANYTHING, instead=_HERE_TOO),
-    **neutral("window_left", -1, ANYTHING, instead=_HERE_TOO),
     **neutral("global_override_indptr_cpu", None, ANYTHING, instead="plan reads indptr"),
 }  # fmt: skip
 

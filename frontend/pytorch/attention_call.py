@@ -50,7 +50,7 @@ def modified_call(
       options: options, and fields of a cache, by name.
     """
     is_trained = wants_gradient(q, k, v, options.get("sinks"))
-    modifiers = traced(score_mod, mask_mod, is_trained=is_trained)
+    modifiers = traced(score_mod, mask_mod, q, is_trained=is_trained)
     return attention_call_op(q, k, v, modifiers.tensors, modifiers.text, mask, cache, **options)
 
 

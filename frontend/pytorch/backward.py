@@ -53,7 +53,7 @@ def attention_backward_in_graph(*arguments: Any, **options: Any) -> Gradients:
     lists = {name: given.pop(name) for name in LISTED if name in given}
     mods = [given.pop(name, None) for name in MODIFIERS]
     names = check_names(given.pop("captured", ()))
-    modifiers = traced(*mods, is_trained=True)
+    modifiers = traced(*mods, given["q"], is_trained=True)
     flat = {**BACKWARD.flattened(given), **lists, **({CAPTURED: names} if names else {})}
     *made, others = attention_backward_call_op(
         captured=modifiers.tensors, modifier=modifiers.text, **flat

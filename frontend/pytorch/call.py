@@ -94,7 +94,7 @@ def call(
     for mod in (score_mod, mask_mod):
         check_extents(mod, sizes)
     is_trained = wants_gradient(q, k, v)
-    modifiers = traced(score_mod, mask_mod, is_trained=is_trained)
+    modifiers = traced(score_mod, mask_mod, q, is_trained=is_trained)
     if is_trained and not block:
         check_attention({"query": q, "key": k, "value": v}, mask, scale, modifiers.recorded)
     read = [*lists, *modifiers.tensors]

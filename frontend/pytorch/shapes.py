@@ -126,7 +126,7 @@ def wants_gradient(*operands: Any) -> bool:
 
 
 def outside_of(rows: Any, used: Any, offsets: Any = None) -> Any:
-    """Which rows lie past the end of their sequence, as bools [batch, rows], or [rows] with offsets.
+    """Which rows lie past the end of their sequence, bools [batch, rows], or [rows] with offsets.
 
     Args:
       rows: [batch, rows, ...], or [rows, ...] with offsets.

@@ -29,25 +29,26 @@ inner: Any = importlib.import_module("torch.distributed.tensor._op_schema")
 KINDS = BATCH, HEADS, QUERIES = "batch", "head", "q"  # of shards: a modifier's coordinates
 EMPTY = tensor.Replicate()  # of a result that is an empty tensor
 
-_DENSE = {BATCH: 0, HEADS: 2, QUERIES: 1}
-_OF_ROWS = {BATCH: 0, HEADS: 1, QUERIES: 2}  # LSE and its gradient
-_OF_BATCH = {BATCH: 0, HEADS: None}
+_QUERIES = {BATCH: 0, HEADS: 2, QUERIES: 1}
+_KEYS = {BATCH: 0, HEADS: 2, QUERIES: None}
+_ROWS = {BATCH: 0, HEADS: 1, QUERIES: 2}  # LSE and its gradient
+_LENGTHS = {BATCH: 0, HEADS: None}
 AXES: Mapping[str, Mapping[str, int | None]] = {
-    **dict.fromkeys(("q", "o", "do"), _DENSE),
-    **dict.fromkeys(("k", "v"), {**_DENSE, QUERIES: None}),
-    **dict.fromkeys(("lse", "dlse"), _OF_ROWS),
+    **dict.fromkeys(("q", "o", "do"), _QUERIES),
+    **dict.fromkeys(("k", "v"), _KEYS),
+    **dict.fromkeys(("lse", "dlse"), _ROWS),
     "sinks": {BATCH: None, HEADS: 0, QUERIES: None},
-    **dict.fromkeys(("seqused_q", "seqused_k", "cache_seqlens"), _OF_BATCH),
+    **dict.fromkeys(("seqused_q", "seqused_k", "cache_seqlens"), _LENGTHS),
 }
 """The axis of an operand that is split with each kind of shards; None: it is replicated.
 
 With an operand that has no entry for a kind there are no such shards.
 """
+_PACKED_ROWS, _PACKED_LSE, _PACKED_LENGTHS = {HEADS: 1}, {HEADS: 0}, {HEADS: None}
 PACKED: Mapping[str, Mapping[str, int | None]] = {
-    **dict.fromkeys(("q", "k", "v", "o", "do"), {HEADS: 1}),
-    **dict.fromkeys(("lse", "dlse"), {HEADS: 0}),
-    "sinks": {HEADS: 0},
-    **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"), {HEADS: None}),
+    **dict.fromkeys(("q", "k", "v", "o", "do"), _PACKED_ROWS),
+    **dict.fromkeys(("lse", "dlse", "sinks"), _PACKED_LSE),
+    **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"), _PACKED_LENGTHS),
 }
 """The same of sequences behind one another: [total, heads, head_dim]."""
 

@@ -29,11 +29,12 @@ class Modifiers(NamedTuple):
 
 
 def traced(
-    score_mod: ScoreMod | Recorded | None, mask_mod: MaskMod | None, *, is_trained: bool
+    score_mod: ScoreMod | Recorded | None, mask_mod: MaskMod | None, q: Any, *, is_trained: bool
 ) -> Modifiers:
     """Traces modifiers.
 
     Args:
+      q: the query of the call; beside a DTensor what is read is replicated.
       is_trained: whether an operand of the call requires a gradient; captured tensors may, then.
 
     Raises:
@@ -43,10 +44,28 @@ def traced(
         program, sources = trace_sources(score_mod, mask_mod)
     if program is None:
         return Modifiers("", [], None)
-    tensors = [as_tensor(sources[x.name], x.rank) for x in program.tensors]
+    tensors = [_beside(q, as_tensor(sources[x.name], x.rank)) for x in program.tensors]
     arrays = {x.name: tensor for x, tensor in zip(program.tensors, tensors, strict=True)}
     if not is_trained and torch.is_grad_enabled():
         for name, tensor in arrays.items():
             if tensor.requires_grad:
                 raise SpecError(NO_GRADIENT.format(name))
     return Modifiers(program.canonical(), tensors, Recorded(program, arrays))
+
+
+def _beside(q: Any, read: Any) -> Any:
+    """A tensor that a modifier reads, as an operator takes it beside q.
+
+    Raises:
+      SpecError: one that requires a gradient, beside a DTensor.
+    """
+    if not hasattr(q, "device_mesh"):
+        return read
+    if read.requires_grad and torch.is_grad_enabled():
+        raise SpecError(
+            "a captured tensor requires a gradient, which it has none of beside a DTensor: pass it "
+            "detached"
+        )
+    if isinstance(read, type(q)):
+        return read
+    return type(q).from_local(read, q.device_mesh, run_check=False)

@@ -6,9 +6,10 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.errors import SpecError
+from attn_mlir.errors import SpecError, shown
 from attn_mlir.flash import flash_attn_with_kvcache
 from attn_mlir.naming import renamed
+from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.runtime.call.tensors import shape_of
 from attn_mlir.runtime.kernel import DeviceChoice
 
@@ -53,6 +54,9 @@ class Buffers:
     @classmethod
     def of(cls, most: int, max_context_len: int, page_size: int, device: Any) -> Buffers:
         """Buffers for `most` requests, of one new token each, with so many tokens."""
+        sizes = {"max_bs": most, "context_len": max_context_len, "page_size": page_size}
+        for name, size in sizes.items():
+            integer(name, size, 1)
         i32 = {"dtype": torch.int32, "device": device}
         table = torch.zeros(most, -(-max_context_len // page_size), **i32)
         lengths, starts = torch.ones(most, **i32), torch.arange(most + 1, **i32)
@@ -60,7 +64,8 @@ class Buffers:
 
     def filled(self, seq_lens: Any, req_to_token: Any, req_pool_indices: Any) -> Batch:
         """The batch of these requests in the buffers; arguments as of `pages`."""
-        (count,), table = shape_of(seq_lens, "seq_lens"), self.batch.page_table
+        (count,), table = _indices("seq_lens", seq_lens, 1), self.batch.page_table
+        _check_count(req_pool_indices, count)
         columns = table.shape[1]
         found = pages(req_to_token, req_pool_indices, columns * self.page_size, self.page_size)
         table[:count, : found.shape[1]] = found
@@ -77,7 +82,13 @@ def pages(req_to_token: Any, req_pool_indices: Any, longest: int, page_size: int
       req_pool_indices: [requests], the row of each request.
       longest: no request has more tokens.
       page_size: tokens of a page.
+
+    Raises:
+      SpecError: names an argument that is wrong.
     """
+    integer("page_size", page_size, 1)
+    _indices("req_to_token", req_to_token, 2)
+    _indices("req_pool_indices", req_pool_indices, 1)
     first = req_to_token[req_pool_indices, :longest:page_size]
     return (first // page_size if page_size > 1 else first).to(torch.int32)
 
@@ -97,10 +108,16 @@ def batch_of(
       new_lens: [requests], new ones; None: one each.
       longest: no request has more new tokens, and tokens.
       req_to_token, req_pool_indices, page_size: as of `pages`.
+
+    Raises:
+      SpecError: names an argument that is wrong.
     """
-    (count,) = shape_of(seq_lens, "seq_lens")
+    (count,) = _indices("seq_lens", seq_lens, 1)
+    _check_count(req_pool_indices, count)
     starts = torch.arange(count + 1, dtype=torch.int32, device=seq_lens.device)
     if new_lens is not None:
+        if _indices("extend_seq_lens", new_lens, 1) != (count,):
+            raise SpecError(f"extend_seq_lens has {len(new_lens)} requests, seq_lens has {count}")
         starts[1:] = new_lens.cumsum(0)
     table = pages(req_to_token, req_pool_indices, longest[1], page_size)
     return Batch(starts, seq_lens.to(torch.int32), table, longest[0])
@@ -142,13 +159,19 @@ def attend(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
+    page_size = integer("page_size", page_size, 1)
+    if not isinstance(batch, Batch):
+        raise SpecError(f"batch must be a Batch, got {shown(batch, 40)}")
+    if scaling is None:
+        raise SpecError("scaling must be a number, got None")
+    _indices("seq_lens", batch.cache_seqlens, 1)
     pools: list[Any] = []
     for name, buffer in (("key_buffer", key_buffer), ("value_buffer", value_buffer)):
         shape = shape_of(buffer, name)
-        if len(shape) != 3 or shape[0] % page_size:
+        if not isinstance(buffer, torch.Tensor) or len(shape) != 3 or shape[0] % page_size:
             raise SpecError(
-                f"{name} must be [places, kv_heads, head_dim] of whole pages of {page_size}, got "
-                f"{list(shape)}"
+                f"{name} must be a tensor [places, kv_heads, head_dim] of whole pages of "
+                f"{page_size}, got {type(buffer).__name__} {list(shape)}"
             )
         pools.append(buffer.unflatten(0, (-1, page_size)))
     return _attend(
@@ -162,9 +185,46 @@ def attend(
         causal=is_causal,
         window_size=(window, 0 if is_causal else window),
         softcap=logit_cap,
-        k_descale=None if k_scale is None else k_scale.reshape(1),
-        v_descale=None if v_scale is None else v_scale.reshape(1),
+        k_descale=_of_one_element("k_scale", k_scale),
+        v_descale=_of_one_element("v_scale", v_scale),
         sinks=sinks,
         num_splits=0,
         device=device,
     )
+
+
+def _indices(name: str, array: Any, rank: int) -> tuple[int, ...]:
+    """The shape of a tensor of integers.
+
+    Raises:
+      SpecError: it is another one, or none.
+    """
+    is_tensor = isinstance(array, torch.Tensor)
+    if not is_tensor or array.dim() != rank or array.dtype not in (torch.int32, torch.int64):
+        got = f"{list(array.shape)} of {array.dtype}" if is_tensor else shown(array, 40)
+        raise SpecError(f"{name} must be a tensor of rank {rank} of int32 or int64, got {got}")
+    return tuple(array.shape)
+
+
+def _check_count(req_pool_indices: Any, count: int) -> None:
+    """Refuses rows of another number of requests.
+
+    Raises:
+      SpecError: says both.
+    """
+    (rows,) = _indices("req_pool_indices", req_pool_indices, 1)
+    if rows != count:
+        raise SpecError(f"req_pool_indices has {rows} requests, seq_lens has {count}")
+
+
+def _of_one_element(name: str, scale: Any) -> Any:
+    """A scale as an array [1], or None.
+
+    Raises:
+      SpecError: it is no tensor of one element.
+    """
+    if scale is None:
+        return None
+    if not isinstance(scale, torch.Tensor) or scale.numel() != 1:
+        raise SpecError(f"{name} must be a tensor of one element, got {shown(scale, 40)}")
+    return scale.reshape(1)

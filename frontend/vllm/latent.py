@@ -9,9 +9,10 @@ from attn_mlir.caches import PagedKV
 from attn_mlir.calls import mla_decode
 from attn_mlir.errors import SpecError
 from attn_mlir.flash import flash_attn_varlen_func
+from attn_mlir.flash.lengths import shape_of_rank
 from attn_mlir.masks import causal, full
 from attn_mlir.naming import renamed
-from attn_mlir.runtime.call.tensors import shape_of
+from attn_mlir.runtime.call.scalars import flag
 from attn_mlir.runtime.kernel import DeviceChoice
 
 _decode = renamed(
@@ -19,6 +20,16 @@ _decode = renamed(
     k_pages="kv_c_and_k_pe_cache",
     page_table="block_table",
     seqused="seq_lens",
+)
+_NEW_TOKENS = {
+    "softmax_scale": "scale",
+    **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), "query_start_loc"),
+    **dict.fromkeys(("max_seqlen_q", "max_seqlen_k"), "max_query_len"),
+}
+_of_new_tokens = renamed(flash_attn_varlen_func, **_NEW_TOKENS)
+_of_context = renamed(
+    flash_attn_varlen_func,
+    **{**_NEW_TOKENS, "cu_seqlens_k": "cu_seq_lens", "max_seqlen_k": "max_seq_len"},
 )
 
 
@@ -51,13 +62,14 @@ def decode(
     """
     if isinstance(q, tuple):
         q = sys.modules["torch"].cat(q, dim=-1)
-    tokens, heads, columns = shape_of(q, "q")
-    (requests,) = shape_of(seq_lens, "seq_lens")
+    tokens, heads, columns = shape_of_rank("q", q, 3)
+    (requests,) = shape_of_rank("seq_lens", seq_lens, 1)
+    shape_of_rank("kv_c_and_k_pe_cache", kv_c_and_k_pe_cache, 3)
     if requests == 0 or tokens % requests:
         raise SpecError(f"q has {tokens} tokens, which {requests} requests do not share equally")
     cache = PagedKV(kv_c_and_k_pe_cache[:, :, None], page_table=block_table, seqused=seq_lens)
     rows = q.reshape(requests, tokens // requests, heads, columns)
-    mask = causal() if is_causal else full()
+    mask = causal() if flag("causal", is_causal) else full()
     o, lse = _decode(rows, cache, scale=scale, mask=mask, num_splits=0, device=device)
     return o.reshape(tokens, heads, -1), lse.swapaxes(1, 2).reshape(tokens, heads)
 
@@ -81,7 +93,8 @@ def prefill(
       offsets: [requests + 1] i32 of q and of k.
       longest: no request has more queries, and keys.
       scale: of the scores.
-      is_causal: whether the last query sees the last key alone.
+      is_causal: whether these are the new tokens, of which the last query sees the last key; else
+        all queries see all keys of the context.
       out: memory for O, or None.
       device: see `attention`.
 
@@ -91,7 +104,8 @@ def prefill(
     Raises:
       SpecError: an argument is wrong or has no kernel.
     """
-    return flash_attn_varlen_func(
+    attend = _of_new_tokens if is_causal else _of_context
+    return attend(
         q,
         k,
         v,

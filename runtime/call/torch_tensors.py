@@ -169,9 +169,11 @@ def check_class(tensor: Any, name: str) -> None:
     if type(tensor) in _parts().plain or is_fake(tensor):
         return
     kind = cast("type[Any]", type(tensor))
+    rules = "call attn_mlir.torch.register_sharding() first, or pass its to_local()"
+    instead = rules if kind.__name__ == "DTensor" else "pass a plain torch.Tensor"
     raise SpecError(
         f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory "
-        "holds: pass a plain torch.Tensor"
+        f"holds: {instead}"
     )
 
 

@@ -487,14 +487,18 @@ MIXED = {
         **refused(logits_soft_cap=2.0, profiler_buffer=1, kv_cache_sf=1),
     }),
 }  # fmt: skip
-SINK_RIGHT = {**PREFILL_RIGHT, "run.sinks": torch.zeros(HEADS), "run.sm_scale": 0.25}
+DECLARED = named(
+    "init", {"q_data_type": F16, "kv_data_type": F16, "head_dim_qk": D, "head_dim_vo": D}
+)
+SINK_RIGHT = {**PREFILL_RIGHT, **DECLARED, "run.sinks": torch.zeros(HEADS), "run.sm_scale": 0.25}
 OF_JIT = ("init.jit_args", "init.jit_kwargs", "init.variant_owns_mask")
 SINK = {
     **{name: x for name, x in PREFILL.items() if name not in OF_JIT},
     **named("init", {
         **refused(pos_encoding_mode="ALIBI", use_fp16_qk_reduction=True),
-        **unread("q_data_type", "kv_data_type", "head_dim_qk", "head_dim_vo", "window_left"),
+        **refused(q_data_type=BF16, kv_data_type=BF16, head_dim_qk=128, head_dim_vo=128, window_left=3),
     }),
+    "plan.window_left": Change(3, refused=True),  # that of the constructor is -1
     "init.kv_layout": Change("HND", {**square(TOKENS), "run.sinks": torch.zeros(PAGE)}),
     **named("plan", nothing(sm_scale=0.5)),  # `run` takes it
     "run.sm_scale": Change(0.5),
@@ -882,3 +886,12 @@ def test_groups_of_heads_need_no_batch() -> None:
         doors.scaled_dot_product_attention(q, normal(HEADS, 70, D), normal(HEADS, 70, D))
     found = [(plan.like.shape, plan.steps[0].request.group) for plan in plans]  # pyright: ignore
     assert found == [((1, 6, HEADS, D), HEADS // KV), ((HEADS, 6, 1, D), 1)]
+
+
+def test_a_window_of_a_wrapper_with_sinks_is_told_twice() -> None:
+    def call(window: int, **given: Any) -> Any:
+        told = {"init.window_left": window, "plan.window_left": window}
+        return wrapped(flashinfer.BatchAttentionWithAttentionSinkWrapper)(**given, **told)
+
+    windowed = Subject(call, lambda: {**SINK_RIGHT, "window": -1}, {"window": Change(3)})
+    assert not complaint(windowed, "window")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -184,7 +185,8 @@ def test_what_is_refused(backend: Any) -> None:
     with pytest.raises(SpecError, match="spec_info must be None"):
         ours.init_forward_metadata(forward)
     with pytest.raises(
-        SpecError, match=r"key_buffer must be \[places, kv_heads, head_dim\] of whole pages of 5"
+        SpecError,
+        match=r"key_buffer must be a tensor \[places, kv_heads, head_dim\] of whole pages of 5",
     ):
         batches.attend(q, *made.token_to_kv_pool.buffers, ours.forward_metadata, 5, scaling=0.1)
 
@@ -200,6 +202,64 @@ def test_errors_of_a_step_have_the_names_of_the_engine(backend: Any) -> None:
     ):
         with pytest.raises(SpecError, match=message):
             batches.attend(q, *buffers, ours.forward_metadata, 1, scaling=0.1)
+
+
+USUAL: dict[str, Any] = {
+    "seq_lens": torch.tensor(LENGTHS), "new_lens": torch.tensor(NEW), "longest": (5, 37),
+    "req_to_token": torch.zeros(5, 48, dtype=torch.int32), "req_pool_indices": torch.tensor([1, 2, 3]),
+    "page_size": 1,
+}  # fmt: skip
+WRONG: dict[str, tuple[str, Any]] = {
+    "seq_lens must be a tensor of rank 1 of int32 or int64, got None": ("seq_lens", None),
+    "seq_lens must be .* got .3. of torch.float32": ("seq_lens", torch.tensor(LENGTHS).float()),
+    "seq_lens must be .* got .1, 3.": ("seq_lens", torch.tensor(LENGTHS)[None]),
+    "extend_seq_lens must be a tensor": ("new_lens", list(NEW)),
+    "extend_seq_lens has 2 requests, seq_lens has 3": ("new_lens", torch.tensor(NEW[:2])),
+    "req_to_token must be a tensor of rank 2": ("req_to_token", torch.zeros(48, dtype=torch.int32)),
+    "req_to_token must be .* of torch.float32": ("req_to_token", torch.zeros(5, 48)),
+    "req_pool_indices must be a tensor .* got None": ("req_pool_indices", None),
+    "req_pool_indices must be .* of torch.bool": ("req_pool_indices", torch.ones(3) > 0),
+    "req_pool_indices has 2 requests, seq_lens has 3": ("req_pool_indices", torch.tensor([1, 2])),
+    "page_size must be an integer": ("page_size", 0),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_lengths_and_places_that_are_none(message: str) -> None:
+    """Where PyTorch's indexing takes them, a batch of other requests would come of them."""
+    name, value = WRONG[message]
+    batches.batch_of(**USUAL)
+    with pytest.raises(SpecError, match=message):
+        batches.batch_of(**{**USUAL, name: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scaling": None}, "scaling must be a number, got None"),
+        ({"k_scale": 0.5}, "k_scale must be a tensor of one element, got 0.5"),
+        ({"v_scale": torch.ones(2)}, "v_scale must be a tensor of one element"),
+        ({"page_size": None}, "page_size must be an integer"),
+        ({"batch": None}, "batch must be a Batch, got None"),
+        ({"lengths": None}, "seq_lens must be a tensor of rank 1"),
+        ({"lengths": 3}, "seq_lens must be a tensor of rank 1"),
+        ({"key_buffer": np.zeros((16, 2, DIM))}, "key_buffer must be a tensor"),
+    ],
+)
+def test_arguments_of_a_layer_that_are_none(
+    options: dict[str, Any], message: str, no_compiler: type[Exception]
+) -> None:
+    lengths = options.pop("lengths", torch.tensor([5, 9], dtype=torch.int32))
+    starts, table = torch.arange(3, dtype=torch.int32), torch.zeros(2, 1, dtype=torch.int32)
+    usual = {
+        "key_buffer": normal(16, 2, DIM),
+        "value_buffer": normal(16, 2, DIM),
+        "batch": batches.Batch(starts, lengths, table, 1),
+        "page_size": 16,
+        "scaling": 0.1,
+    }
+    with pytest.raises(SpecError, match=message):
+        batches.attend(normal(2, HEADS, DIM), **{**usual, **options})
 
 
 def test_a_step_without_requests(backend: Any) -> None:

@@ -444,6 +444,51 @@ def test_latent_prefill_of_new_tokens_and_of_context() -> None:
         made.run_prefill_new_tokens(q, k, v, False, output_scale=torch.ones(1))
 
 
+LATENT_DECODE = dict(
+    zip(("q", "kv_c_and_k_pe_cache", "block_table", "seq_lens"), latent_batch(1), strict=True)
+)
+LATENT_PREFILL: dict[str, Any] = {
+    "q": normal(4, 2, 192), "k": normal(6, 2, 192), "v": normal(6, 2, 128),
+    "offsets": tuple(torch.tensor(x, dtype=torch.int32) for x in ([0, 4], [0, 6])),
+    "longest": (4, 6), "scale": 0.07, "is_causal": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("q", LATENT_DECODE["q"][0], "q must be an array of rank 3"),
+        ("kv_c_and_k_pe_cache", None, "kv_c_and_k_pe_cache must be"),
+        ("kv_c_and_k_pe_cache", LATENT_DECODE["kv_c_and_k_pe_cache"][0], "of rank 3"),
+        ("seq_lens", torch.tensor(3), "seq_lens must be an array of rank 1"),
+        ("block_table", LATENT_DECODE["block_table"].long(), "block_table"),
+        ("is_causal", None, "causal must be True or False"),
+    ],
+)
+def test_latent_decoding_names_what_is_wrong(
+    name: str, value: Any, message: str, no_compiler: type[Exception]
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        latent.decode(**{**LATENT_DECODE, "scale": 0.1, name: value})
+
+
+@pytest.mark.parametrize(
+    ("is_causal", "changes", "message"),
+    [
+        (True, {"longest": (2.5, 6)}, "max_query_len"),
+        (False, {"longest": (4, 2.5)}, "max_seq_len"),
+        (True, {"offsets": (LATENT_PREFILL["offsets"][0].float(),) * 2}, "query_start_loc"),
+        (False, {"offsets": (LATENT_PREFILL["offsets"][0], torch.zeros(2))}, "cu_seq_lens"),
+        (True, {"scale": -1.0}, "^scale must be"),
+    ],
+)
+def test_latent_prefill_has_the_names_of_the_engine(
+    is_causal: bool, changes: Any, message: str, no_compiler: type[Exception]
+) -> None:
+    with pytest.raises(SpecError, match=message):
+        latent.prefill(**{**LATENT_PREFILL, **changes, "is_causal": is_causal})
+
+
 def test_registration_by_name_and_again() -> None:
     with double.installed() as (names, prefills):
         vllm.register()

@@ -25,7 +25,7 @@ class Case:
       o: the axis of O that is.
       heads, kv_heads, batch, sq, sk: sizes.
       options: of `scaled_dot_product_attention`.
-      modifier: name of an attribute of the case's function in `flex_attention`; "" for none.
+      has_slopes: whether ALiBi is a modifier of `flex_attention`.
     """
 
     q: int | None
@@ -37,7 +37,7 @@ class Case:
     sq: int = 9
     sk: int = 9
     options: dict[str, Any] = field(default_factory=dict[str, Any])
-    modifier: str = ""
+    has_slopes: bool = False
 
 
 CAUSAL = {"is_causal": True}
@@ -49,15 +49,15 @@ CASES = {
     "torn-groups": Case(1, 1, None, heads=6, kv_heads=3),
     "causal-queries": Case(2, None, None, sq=8, sk=8, options=CAUSAL),
     "keys": Case(None, 2, None, sk=8),
-    "slopes-of-heads": Case(1, 1, None, heads=4, kv_heads=4, modifier="alibi"),
-    "slopes-in-batch": Case(0, 0, 0, heads=4, kv_heads=4, modifier="alibi"),
+    "slopes-of-heads": Case(1, 1, None, heads=4, kv_heads=4, has_slopes=True),
+    "slopes-in-batch": Case(0, 0, 0, heads=4, kv_heads=4, has_slopes=True),
 }
 
 
 def _attend(case: Case, *operands: Any) -> Any:
     torch: Any = importlib.import_module("torch")
     grouped = case.heads != case.kv_heads
-    if not case.modifier:
+    if not case.has_slopes:
         return door.scaled_dot_product_attention(*operands, **case.options, enable_gqa=grouped)
     slopes = torch.tensor(SLOPES)
     return door.flex_attention(*operands, am.mods.alibi(slopes), enable_gqa=grouped)
@@ -67,12 +67,12 @@ def _truth(case: Case, *operands: Any) -> Any:
     torch: Any = importlib.import_module("torch")
     q, k, v = operands
     k, v = (x.repeat_interleave(case.heads // case.kv_heads, 1) for x in (k, v))
-    if not case.modifier:
+    if not case.has_slopes:
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, **case.options)
     rows, columns = torch.arange(case.sq)[:, None], torch.arange(case.sk)
     slopes = torch.tensor(SLOPES, dtype=torch.float64)[:, None, None]
     return torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=(slopes * (columns - rows))[None]
+        q, k, v, attn_mask=(-slopes * (columns - rows).abs())[None]
     )
 
 
