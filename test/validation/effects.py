@@ -79,6 +79,21 @@ class Observed:
     rest: str
 
 
+def refused(**values: Any) -> dict[str, Change]:
+    """Values of options that would have to do something."""
+    return {name: Change(value, refused=True) for name, value in values.items()}
+
+
+def nothing(**values: Any) -> dict[str, Change]:
+    """Values of options that say nothing."""
+    return {name: Change(value, nothing=True) for name, value in values.items()}
+
+
+def unread(*names: str) -> dict[str, Change]:
+    """Arguments that are not looked at: any object says nothing."""
+    return nothing(**dict.fromkeys(names, Nothing()))
+
+
 @contextlib.contextmanager
 def only_planned() -> Generator[list[Plan]]:
     """Within it plans are noted in the place of being carried out; all results are 1. Nothing is compiled."""
@@ -240,3 +255,16 @@ def unnamed(subject: Subject) -> dict[str, str]:
         else:
             found[argument] = "it is taken"
     return found
+
+
+def misnamed(subject: Subject) -> dict[str, str]:
+    """`unnamed`, without the changes that stand for any object.
+
+    Further positions of `run` are none that could be nothing.
+    """
+    changes = {
+        name: change
+        for name, change in subject.changes.items()
+        if name != "run.args" and not isinstance(change.value, Nothing)
+    }
+    return unnamed(dataclasses.replace(subject, changes=changes))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ tensor: Any = pytest.importorskip("torch.distributed.tensor")
 
 from attn_mlir import torch as door  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.pytorch import operators, sharding  # noqa: E402
 from attn_mlir.runtime.call import torch_tensors  # noqa: E402
 from attn_mlir.validation.distributed.launch import run  # noqa: E402
 from attn_mlir.validation.distributed.placements import CASES  # noqa: E402
@@ -37,16 +41,66 @@ def test_placements(name: str) -> None:
     check(name)
 
 
-def test_without_rules_it_is_refused() -> None:
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Starts a group in which other ranks are silent; forgets afterwards that DTensor was admitted."""
+    fake = importlib.import_module("torch.testing._internal.distributed.fake_pg")
+    monkeypatch.setattr(torch_tensors, "FAKES", set(torch_tensors.FAKES))
+    torch_tensors._is_fake_class.cache_clear()
+    sharding.register.cache_clear()
+
+    def start(*sizes: int) -> Any:
+        store, count = fake.FakeStore(), math.prod(sizes)
+        torch.distributed.init_process_group("fake", store=store, rank=0, world_size=count)
+        return torch.distributed.device_mesh.init_device_mesh("cpu", sizes)
+
+    yield start
+    torch.distributed.destroy_process_group()
+    torch_tensors._is_fake_class.cache_clear()
+    sharding.register.cache_clear()
+
+
+def test_without_rules_it_is_refused(ranks: Callable[..., Any]) -> None:
     """A DTensor is no plain tensor until `register_sharding` was called."""
-    name = (tensor.DTensor.__module__, tensor.DTensor.__name__)
-    assert name not in torch_tensors.FAKES
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
-        q = tensor.distribute_tensor(torch.zeros(1, 2, 8, 64).bfloat16(), mesh)
-        with pytest.raises(SpecError, match="register_sharding"):
-            door.scaled_dot_product_attention(q, q, q)
-    finally:
-        torch.distributed.destroy_process_group()
+    q = tensor.distribute_tensor(torch.zeros(1, 2, 8, 64).bfloat16(), ranks(1))
+    with pytest.raises(SpecError, match="register_sharding"):
+        door.scaled_dot_product_attention(q, q, q)
+
+
+R, B, H, S = (tensor.Replicate(), *map(tensor.Shard, (0, 1, 2)))
+GRID: dict[str, tuple[tuple[int, int], tuple[Any, Any], tuple[Any, Any], bool]] = {
+    "batch and heads": ((8, 4), (B, H), (B, H), False),
+    "heads twice": ((16, 8), (H, H), (H, H), False),
+    "heads twice, which would tear groups": ((24, 12), (H, H), (H, S), False),
+    "heads of a rank without a group": ((8, 2), (R, H), (R, R), False),
+    "heads alone, one of keys": ((8, 1), (R, H), (R, H), False),
+    "queries and heads": ((8, 4), (S, H), (S, H), False),
+    "queries that have positions": ((8, 4), (S, H), (R, H), True),
+}  # sizes of heads, placements of q, and those that O has, and whether the mask is causal
+
+
+@pytest.mark.parametrize("case", GRID)
+def test_two_axes_of_ranks(
+    case: str, ranks: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank has all keys of its heads, wherever the operands lie."""
+    (heads, kv_heads), placed, wanted, is_causal = GRID[case]
+    seen: list[tuple[int, int]] = []
+
+    def attend(q: Any, k: Any, v: Any, **_: Any) -> Any:
+        seen.append((q.shape[2], k.shape[2]))
+        return torch.zeros_like(q)
+
+    monkeypatch.setattr(operators, "attention", attend)
+    mesh = ranks(2, 4)
+    door.register_sharding()
+    whole = [torch.zeros(2, n, 16, 64).bfloat16() for n in (heads, kv_heads, kv_heads)]
+    of_keys = [R if x == S or (x == H and kv_heads == 1) else x for x in placed]
+    q, k, v = (
+        tensor.distribute_tensor(x, mesh, p)
+        for x, p in zip(whole, (placed, of_keys, of_keys), strict=True)
+    )
+    o = door.scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=True)
+    ((local, local_kv),) = seen
+    assert local * kv_heads == heads * local_kv or kv_heads == 1
+    assert o.placements == wanted and o.shape == whole[0].shape

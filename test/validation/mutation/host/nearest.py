@@ -12,6 +12,8 @@ TABLES = (
     "test/frontend/api/test_effects.py",
     "test/frontend/flash/test_effects_flash.py",
     "test/frontend/compiling/test_choices.py",
+    "test/frontend/flashinfer/test_effects_functions.py",
+    "test/frontend/flashinfer/test_effects_wrappers.py",
     "test/frontend/pytorch/test_effects_torch.py",
 )
 PACKAGE = "attn_mlir"
