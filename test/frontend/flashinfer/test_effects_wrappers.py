@@ -443,11 +443,11 @@ def test_run_return_lse_is_run_that_returns_it() -> None:
     for kind, subject in WRAPPERS.values():
         if not hasattr(kind, "run_return_lse"):
             continue
-        wrapper = kind(WORKSPACE)
         given: dict[str, dict[str, Any]] = {"init": {}, "plan": {}, "run": {}}
         for name, value in subject.right().items():
             part, _, argument = name.partition(".")
             given[part][argument] = value
+        wrapper = kind(**given["init"])
         wrapper.plan(**given["plan"])
         with only_planned() as plans:
             found, (o, lse) = wrapper.run(**given["run"]), wrapper.run_return_lse(**given["run"])
