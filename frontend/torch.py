@@ -107,8 +107,8 @@ def sdpa_and_lse(
     if is_nested(query, key, value):
         if in_force():
             raise SpecError(
-                "query is a nested tensor, and the sequence is sharded: pass dense tensors, or call "
-                "outside of context_parallel"
+                "query is a nested tensor, and the sequence is sharded: pass dense tensors, or "
+                "call outside of context_parallel"
             )
         enable_gqa = flag("enable_gqa", enable_gqa)
         return attend_jagged(query, key, value, attn_mask, is_causal, scale, enable_gqa)

@@ -26,6 +26,7 @@ class Case:
       heads, kv_heads, batch, sq, sk: sizes.
       options: of `scaled_dot_product_attention`.
       has_slopes: whether ALiBi is a modifier of `flex_attention`.
+      has_sinks: whether it is a call of `am.attention` with sinks, sharded as heads are.
     """
 
     q: int | None
@@ -38,6 +39,7 @@ class Case:
     sk: int = 9
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     has_slopes: bool = False
+    has_sinks: bool = False
 
 
 CAUSAL = {"is_causal": True}
@@ -49,6 +51,7 @@ CASES = {
     "torn-groups": Case(1, 1, None, heads=6, kv_heads=3),
     "causal-queries": Case(2, None, None, sq=8, sk=8, options=CAUSAL),
     "keys": Case(None, 2, None, sk=8),
+    "sinks": Case(1, 1, 1, options=CAUSAL, has_sinks=True),
     "slopes-of-heads": Case(1, 1, None, heads=4, kv_heads=4, has_slopes=True),
     "slopes-in-batch": Case(0, 0, 0, heads=4, kv_heads=4, has_slopes=True),
 }
@@ -57,6 +60,10 @@ CASES = {
 def _attend(case: Case, *operands: Any) -> Any:
     torch: Any = importlib.import_module("torch")
     grouped = case.heads != case.kv_heads
+    if case.has_sinks:
+        *rows, sinks = operands
+        q, k, v = (x.transpose(1, 2) for x in rows)
+        return am.attention(q, k, v, mask=am.causal(), sinks=sinks).transpose(1, 2)
     if not case.has_slopes:
         return door.scaled_dot_product_attention(*operands, **case.options, enable_gqa=grouped)
     slopes = torch.tensor(SLOPES)
@@ -65,8 +72,13 @@ def _attend(case: Case, *operands: Any) -> Any:
 
 def _truth(case: Case, *operands: Any) -> Any:
     torch: Any = importlib.import_module("torch")
-    q, k, v = operands
+    q, k, v, *sinks = operands
     k, v = (x.repeat_interleave(case.heads // case.kv_heads, 1) for x in (k, v))
+    if sinks:
+        scores = q @ k.transpose(2, 3) / D**0.5
+        scores = scores.masked_fill(torch.ones(case.sq, case.sk).triu(1).bool(), -torch.inf)
+        extra = sinks[0][None, :, None, None].expand(*scores.shape[:3], 1)
+        return torch.cat([scores, extra], -1).softmax(-1)[..., : case.sk] @ v
     if not case.has_slopes:
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, **case.options)
     rows, columns = torch.arange(case.sq)[:, None], torch.arange(case.sk)
@@ -91,7 +103,10 @@ def check(*names: str) -> dict[str, Any]:
         kv = (case.batch, case.kv_heads, case.sk, D)
         shapes = ((case.batch, case.heads, case.sq, D), kv, kv)
         whole = [torch.randn(shape).bfloat16() for shape in shapes]
-        axes = (case.q, case.kv, case.kv)
+        axes = [case.q, case.kv, case.kv]
+        if case.has_sinks:
+            whole.append(torch.randn(case.heads))
+            axes.append(0)
         operands = [
             tensor.distribute_tensor(
                 x, mesh, [tensor.Replicate() if axis is None else tensor.Shard(axis)]
