@@ -1,4 +1,4 @@
-"""A discrete-event simulation of ranks: a clock, processes, multiprocessors, and links that flows share."""
+"""A discrete-event simulation of ranks: a clock, processes, multiprocessors, shared links."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 Process = Generator["float | Event", None, None]
-"""What a process yields it waits for: so many seconds, or an event."""
+"""A process waits for what it yields: so many seconds, or an event."""
 
 
 class Event:

@@ -41,7 +41,7 @@ SLOTS = 8  # partial results that are kept
 def kernel_seconds(
     rows: int, keys: int, heads: int, is_square: bool, per_key: float, sms: int, extra: int
 ) -> float:
-    """The time of a call whose work tiles go, the longest first, to the multiprocessor that is free.
+    """The time of a call whose work tiles go, the longest first, to a free multiprocessor.
 
     Args:
       heads: of all sequences.
@@ -64,7 +64,7 @@ def kernel_seconds(
 
 @dataclass(frozen=True)
 class Setting:
-    """What is simulated."""
+    """The problem, the GPUs, their links, and the program."""
 
     problem: Problem
     gpu: Gpu
@@ -203,7 +203,7 @@ class Cluster:
         return kernel.begin(place)
 
     def _connect(self, kernel: Nccl, count: float) -> None:
-        """Each pair of neighbours sends when both are there; a part ends when both its messages have."""
+        """Each pair of neighbours sends when both are there; a part ends with both its messages."""
         group, clock, size = kernel.group, self.clock, len(kernel.group)
         before = self.latency(group) + nccl_overhead("shift", self.s.links.curve or size, count)
         parts = [Countdown(2) for _ in group]
@@ -406,7 +406,7 @@ def gather(c: Cluster, group: list[int], place: int, backward: bool) -> Process:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a simulation says.
+    """The result of a simulation.
 
     Attributes:
       seconds: of the slowest rank.

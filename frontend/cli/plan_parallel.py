@@ -1,4 +1,4 @@
-"""`attn-mlir plan-parallel`: which scheme for a long sequence on several GPUs, and what it costs."""
+"""`attn-mlir plan-parallel`: the scheme for a long sequence on several GPUs, and its cost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def table(found: ParallelPlan) -> str:
         f"{p.ranks} x {found.gpu.name}, {nodes} node{'s' * (nodes > 1)}, "
         f"{links.intra / 1e9:g} GB/s within, {links.inter / 1e9:g} between",
         "",
-        f"{'':12}{'ms':>11}{'limit':>7}{'efficiency':>12}{'exposed ms':>12}{'sent':>11}{'memory':>11}",
+        f"{'':12}{'ms':>11}{'limit':>7}{'efficiency':>12}{'exposed ms':>12}{'sent':>11}"
+        f"{'memory':>11}",
     ]
     for x in found.predictions:
         mark = "> " if x.scheme == found.picked else "  "

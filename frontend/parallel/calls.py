@@ -22,7 +22,8 @@ class Software:
       forward, backward: rates of its kernels; None: the GPU's row, which has ours.
       merges_pairwise: each partial O is merged into a running f32 one, else up to eight are kept
         and merged at once.
-      packs: K and V are copied into one message and, if pulled, into symmetric memory.
+      packs: K and V are copied into one message and, if pulled, into symmetric memory; an
+        all-gather within a node is pulled.
       kernels: small and large, for each call of attention.
       passes: times that a scheme which exchanges heads reads and writes (q, k and v; O) besides.
     """

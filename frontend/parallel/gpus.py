@@ -67,8 +67,8 @@ class Gpu:
 
 # H200, torch 2.11, one call after a pause: 759 and 748 TFLOP/s at 8,192 positions (causal, full),
 # 786 and 721 at 32,768, 708 and 698 at 131,072, 694 at 262,144 causal (27 November 2026). A table
-# of 64 to 16,384 keys on a GPU that is always busy ends at 676 (docs/lab/performance.md, 2026-11-23),
-# and its left end gives the overhead: 541 at 1,024 keys, 635 at 4,096.
+# of a GPU that is always busy ends at 676 (docs/lab/performance.md, 2026-11-23), and its left end
+# gives the overhead: 541 at 1,024 keys, 635 at 4,096.
 HOPPER_FORWARD = Rate(burst=800e12, sustained=703e12)
 # Five products, the same bits in each run: 472 to 498 TFLOP/s at 16,384 positions on a busy GPU
 # (docs/lab/performance.md, gradients, 2026-11-28); 548 in one call of 32,768 (several GPUs).
@@ -91,8 +91,8 @@ GPUS = {
             backward=HOPPER_BACKWARD,
             intra_bandwidth=385e9,
             peak=989e12,
-            source="vendor: 141 GB, 4.8 TB/s of which decoding reaches 4.3 (2026-11-23), NVLink 450 "
-            "GB/s of which copy engines reach 382 at 1 GB (2026-11-27); rates of ours measured",
+            source="vendor: 141 GB, 4.8 TB/s of which decoding reaches 4.3 (2026-11-23), NVLink "
+            "450 GB/s of which copy engines reach 382 at 1 GB (2026-11-27); rates of ours measured",
         ),
         Gpu(
             name="H100",

@@ -24,7 +24,7 @@ NUMBERS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """What is computed, on how many ranks.
+    """The operands and the ranks.
 
     Attributes:
       length: tokens of the whole sequence.

@@ -22,7 +22,7 @@ LSE_ELEMENTS = 2  # 16-bit columns that hold a head's LSE beside its O (distribu
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a scheme costs one rank, for one layer.
+    """The cost of a scheme for one rank and one layer.
 
     Attributes:
       scheme: its name in `SCHEMES`.
@@ -191,7 +191,7 @@ def _two_level(s: _Setting, backward: bool) -> _Cost:
 
 
 def _ring_memory(s: _Setting, rows: int, heads: float, message: float, steps: int) -> float:
-    """Bytes of a ring beside the operands: two buffers, a message, symmetric memory, partial O's."""
+    """Bytes of a ring beside the operands: buffers, a message, symmetric memory, partial O."""
     p = s.problem
     slots = min(steps, MAX_SLOTS) if steps > 1 else 0
     partials = slots * p.batch * rows * heads * (p.v_head_dim + 1) * 4
@@ -252,7 +252,7 @@ def _of_two_level(s: _Setting, name: str) -> tuple[float, float, str]:
     memory += _ring_memory(s, p.own * inner, p.heads / inner, message, outer)
     refusal = ""
     if outer == 1:
-        refusal = f"{p.ranks} ranks are one node: it would be ulysses"
+        refusal = f"{p.ranks} rank{'s' * (p.ranks > 1)} of one node: it would be ulysses"
     elif p.ranks % inner:
         refusal = f"{p.ranks} ranks are no whole number of nodes of {inner}"
     elif inner == 1:
