@@ -179,7 +179,7 @@ def published() -> Iterator[str]:
     for gpu, is_training, alone, measured in ZIGZAG:
         problem = Problem(8 * 8192, 32, 8, is_training=is_training, ranks=8)
         links = Links(gpu.intra_bandwidth, INTER)
-        texts = []
+        texts: list[str] = []
         for seconds in _both("ring-nccl", problem, gpu, links, PROTOTYPE):
             share, rate = 1 / seconds / alone, 1 / seconds
             texts.append(f"{share:.1%} ({rate / measured - 1:+.0%})")

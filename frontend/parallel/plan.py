@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from attn_mlir.errors import SpecError, shown
@@ -140,9 +140,7 @@ def plan_parallel(
         raise SpecError(f"ranks_per_node must be an integer, got {shown(ranks_per_node)}")
     links = Links(intra, _bandwidth("inter_gbs", inter_gbs), ranks_per_node)
     predictions = tuple(predict(name, problem, chosen, links, software) for name in SCHEMES)
-    alone = limit(
-        Problem(**{**asdict(problem), "ranks": 1, "sm_margin": 0}), chosen, links, software
-    )
+    alone = limit(replace(problem, ranks=1, sm_margin=0), chosen, links, software)
     possible = sorted((x for x in predictions if x.is_possible), key=lambda x: x.seconds)
     if not possible:
         reasons = "; ".join(f"{x.scheme}: {x.refusal}" for x in predictions)

@@ -69,15 +69,15 @@ class _Setting:
     calls: Calls
 
 
-def _step(s: _Setting, steps: int, rows: int, heads: float, *, backward: bool) -> tuple[float, int]:
-    """Seconds of all calls of a balanced ring over so many sources of keys; calls of a row."""
+def _ring_calls(s: _Setting, steps: int, rows: int, heads: float, *, backward: bool) -> float:
+    """Seconds of all calls of a balanced ring over so many sources of keys."""
     p = s.problem
     half = -(-rows // 2)
     first = s.calls.attention(rows, rows, heads, is_square=p.is_causal, backward=backward)
     wide = s.calls.attention(rows, half, heads, backward=backward)
     tall = s.calls.attention(half, rows, heads, backward=backward)
     rest = max(wide, tall) if p.is_causal else first
-    return first + (steps - 1) * rest, steps
+    return first + (steps - 1) * rest
 
 
 def _ring(
@@ -91,7 +91,7 @@ def _ring(
       message: bytes of K and V that it sends in a step.
     """
     p = s.problem
-    attention, parts = _step(s, ranks, rows, heads, backward=backward)
+    attention = _ring_calls(s, ranks, rows, heads, backward=backward)
     o_bytes = p.batch * rows * heads * p.v_head_dim * 2
     links = s.links
     move = links.copy(message) if pulled else links.shift(message, ranks)
@@ -105,7 +105,7 @@ def _ring(
     else:
         exposed = (ranks - 1) * move
     if not backward:
-        return _Cost(attention, other + s.calls.merge(parts, o_bytes), exposed, hidden)
+        return _Cost(attention, other + s.calls.merge(ranks, o_bytes), exposed, hidden)
     gradient = 2 * message  # f32, for each step; they travel over NCCL
     q_bytes = p.batch * rows * heads * p.head_dim * 2
     # dq: zeros, and each call reads its part of the sum and the new part, and writes the sum.
@@ -116,13 +116,19 @@ def _ring(
     return _Cost(attention, other, exposed, hidden)
 
 
+def _flat_ring(s: _Setting, pulled: bool, backward: bool) -> _Cost:
+    p = s.problem
+    return _ring(s, p.ranks, p.own, p.heads, p.kv_bytes, pulled, backward)
+
+
 def _gathered(s: _Setting, backward: bool) -> _Cost:
     """K and V of all ranks come first; gradients go back to their ranks and are added there."""
     p, ranks = s.problem, s.problem.ranks
     half = -(-p.own // 2)
     attend = s.calls.attention
     if p.is_causal:
-        # The second half sees P chunks more than the first one, on average of the ranks as on each.
+        # Rank 0: its first half sees itself, its last half itself and all before it. All ranks
+        # have as many scores.
         attention = attend(half, half, p.heads, is_square=True, backward=backward) * 2 + attend(
             half, p.length - half, p.heads, backward=backward
         )
@@ -207,18 +213,19 @@ def _operands(p: Problem) -> float:
     return (p.q_bytes + p.kv_bytes + p.o_bytes) * (2 if p.is_training else 1) + lse
 
 
-def _of_ring(s: _Setting, name: str) -> tuple[float, float, str]:
+def _of_ring(s: _Setting, pulled: bool) -> tuple[float, float, str]:
+    """Bytes sent, bytes of memory beside the operands, and a refusal; so do the others."""
     p = s.problem
     sent = (p.ranks - 1) * p.kv_bytes
     if p.is_training:
         sent = 2 * sent + (p.ranks * p.kv_gradient_bytes if p.ranks > 1 else 0)
     refusal = ""
-    if name == "ring-pull" and s.links.nodes(p.ranks) > 1:
+    if pulled and s.links.nodes(p.ranks) > 1:
         refusal = f"copy engines reach the {s.links.ranks_per_node} ranks of a node, not {p.ranks}"
     return sent, _ring_memory(s, p.own, p.heads, p.kv_bytes, p.ranks), refusal
 
 
-def _of_gather(s: _Setting, name: str) -> tuple[float, float, str]:
+def _of_gather(s: _Setting) -> tuple[float, float, str]:
     p = s.problem
     sent, memory = (p.ranks - 1) * p.kv_bytes, p.ranks * p.kv_bytes + 2 * p.kv_bytes
     if p.is_training:
@@ -227,7 +234,7 @@ def _of_gather(s: _Setting, name: str) -> tuple[float, float, str]:
     return sent, memory, ""
 
 
-def _of_ulysses(s: _Setting, name: str) -> tuple[float, float, str]:
+def _of_ulysses(s: _Setting) -> tuple[float, float, str]:
     p = s.problem
     operands, results = _swapped_bytes(p, p.ranks)
     sent = (operands + results) * (p.ranks - 1) / p.ranks * (2 if p.is_training else 1)
@@ -238,7 +245,7 @@ def _of_ulysses(s: _Setting, name: str) -> tuple[float, float, str]:
     return sent, memory, refusal
 
 
-def _of_two_level(s: _Setting, name: str) -> tuple[float, float, str]:
+def _of_two_level(s: _Setting) -> tuple[float, float, str]:
     p = s.problem
     inner = min(p.ranks, s.links.ranks_per_node)
     outer = -(-p.ranks // inner)
@@ -263,19 +270,9 @@ def _of_two_level(s: _Setting, name: str) -> tuple[float, float, str]:
 
 
 Costs = Callable[[_Setting, bool], _Cost]
-SCHEMES: dict[str, tuple[Costs, Callable[[_Setting, str], tuple[float, float, str]]]] = {
-    "ring-pull": (
-        lambda s, back: _ring(
-            s, s.problem.ranks, s.problem.own, s.problem.heads, s.problem.kv_bytes, True, back
-        ),
-        _of_ring,
-    ),
-    "ring-nccl": (
-        lambda s, back: _ring(
-            s, s.problem.ranks, s.problem.own, s.problem.heads, s.problem.kv_bytes, False, back
-        ),
-        _of_ring,
-    ),
+SCHEMES: dict[str, tuple[Costs, Callable[[_Setting], tuple[float, float, str]]]] = {
+    "ring-pull": (lambda s, back: _flat_ring(s, True, back), lambda s: _of_ring(s, True)),
+    "ring-nccl": (lambda s, back: _flat_ring(s, False, back), lambda s: _of_ring(s, False)),
     "gather": (_gathered, _of_gather),
     "ulysses": (_ulysses, _of_ulysses),
     "2d": (_two_level, _of_two_level),
@@ -288,22 +285,31 @@ def predict(
     """The cost of a scheme, also of one that is impossible."""
     setting = _Setting(problem, gpu, links, Calls(gpu, problem, software))
     cost, volume = SCHEMES[scheme]
-    sent, memory, refusal = volume(setting, scheme)
+    sent, memory, refusal = volume(setting)
     memory += _operands(problem)
     if not refusal and memory > gpu.memory_bytes:
         refusal = f"{memory / 1e9:.0f} GB are more than the {gpu.memory_bytes / 1e9:.0f} of the GPU"
-    totals = [0.0, 0.0, 0.0]
+    attention = exposed = other = 0.0
     for backward in (False, True)[: 1 + problem.is_training]:
         found = cost(setting, backward)
-        attention = setting.calls.throttled(found.attention, backward)
-        slower = attention / found.attention if found.attention else 1.0
-        exposed = found.exposed + sum(
+        seconds = setting.calls.throttled(found.attention, backward)
+        slower = seconds / found.attention if found.attention else 1.0
+        attention += seconds
+        exposed += found.exposed + sum(
             count * max(0.0, move - beside * slower) for count, beside, move in found.hidden
         )
-        for i, seconds in enumerate((attention, exposed, found.other)):
-            totals[i] += seconds
-    bound = limit(problem, gpu, links, software)
-    return Prediction(scheme, sum(totals), *totals, sent, memory, bound, refusal)
+        other += found.other
+    return Prediction(
+        scheme=scheme,
+        seconds=attention + exposed + other,
+        attention=attention,
+        exposed=exposed,
+        other=other,
+        bytes_sent=sent,
+        memory_bytes=memory,
+        limit=limit(problem, gpu, links, software),
+        refusal=refusal,
+    )
 
 
 def limit(problem: Problem, gpu: Gpu, links: Links, software: Software = OURS) -> float:
