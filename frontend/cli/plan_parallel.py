@@ -20,7 +20,7 @@ def add_plan_parallel(parser: argparse.ArgumentParser) -> None:
     """Declares the options of `attn-mlir plan-parallel`."""
     parser.description = (
         "Predict time, bytes and memory of each scheme of attn_mlir.distributed for one layer's "
-        "attention, and pick one (docs/distributed.md). Needs no GPU."
+        "attention, and pick one (docs/planning.md). Needs no GPU."
     )
     number = parser.add_argument
     number("length", type=tokens, help="tokens of the sequence: 131072, 128k, 1M")

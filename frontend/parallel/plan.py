@@ -21,7 +21,7 @@ CALLS = {
     "ring-nccl": "ring_attention",
     "gather": "gather_attention",
     "ulysses": "ulysses_attention",
-    "2d": "heads exchanged within nodes, ring_attention between them",
+    "2d": "ulysses_ring_attention, of a mesh of nodes and their ranks",
 }
 
 
@@ -47,7 +47,15 @@ class ParallelPlan:
     reason: str
 
     def __getitem__(self, scheme: str) -> Prediction:
-        return next(x for x in self.predictions if x.scheme == scheme)
+        """The prediction of a scheme.
+
+        Raises:
+          SpecError: there is none of this name.
+        """
+        for x in self.predictions:
+            if x.scheme == scheme:
+                return x
+        raise SpecError(f"scheme must be one of {', '.join(SCHEMES)}, got {shown(scheme)}")
 
     def efficiency(self, scheme: str) -> float:
         """One rank's time over that of all ranks together, in shares of 1."""
@@ -92,7 +100,7 @@ def plan_parallel(
 ) -> ParallelPlan:
     """Predicts what each scheme of `attn_mlir.distributed` costs, and picks one.
 
-    The model is one of rates and bytes: docs/distributed.md has its errors against measured times.
+    The model is one of rates and bytes: docs/lab/distributed.md has its errors against measured times.
 
     Args:
       length: tokens of the whole sequence.

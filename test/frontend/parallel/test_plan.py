@@ -182,3 +182,8 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError) as error:
         plan_parallel(given.pop("length"), **given)
     assert message in str(error.value)
+
+
+def test_an_unknown_scheme_is_refused() -> None:
+    with pytest.raises(SpecError, match="scheme must be one of ring-pull, .*, got 'tree'"):
+        plan_parallel(4096, ranks=2, heads=8)["tree"]
