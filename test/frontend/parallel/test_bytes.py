@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -108,6 +109,21 @@ def test_bytes(scheme: str, length: int, ranks: int, kv_heads: int, training: bo
     assert plan[scheme].bytes_sent == sent(scheme, length, ranks, kv_heads, training)
     if scheme == "ring-nccl":
         assert plan["ring-pull"].bytes_sent == plan[scheme].bytes_sent
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("kv_heads", [1, 2, 8])
+def test_bytes_of_two_levels(kv_heads: int, training: bool) -> None:
+    """An exchange among 4 ranks of a node, and a ring of 3 nodes that carries a quarter of the heads."""
+    length, nodes, inner = 96, 3, 4
+    plan = plan_parallel(
+        length, ranks=nodes * inner, heads=HEADS, kv_heads=kv_heads, head_dim=DIM,
+        v_head_dim=V_DIM, ranks_per_node=inner, training=training,
+    )  # fmt: skip
+    exchanged = sent("ulysses", length // nodes, inner, kv_heads, training)
+    of_rank = math.lcm(kv_heads, inner) // inner  # KV heads after the exchange
+    ring = sent("ring-nccl", length, nodes, of_rank, training)
+    assert plan["2d"].bytes_sent == exchanged + ring
 
 
 def test_lse_has_two_columns() -> None:
