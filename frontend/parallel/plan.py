@@ -100,7 +100,7 @@ def plan_parallel(
 ) -> ParallelPlan:
     """Predicts what each scheme of `attn_mlir.distributed` costs, and picks one.
 
-    The model is one of rates and bytes: docs/lab/distributed.md has its errors against measured times.
+    The model is one of rates and bytes; docs/lab/distributed.md has its errors.
 
     Args:
       length: tokens of the whole sequence.
