@@ -147,6 +147,7 @@ def test_the_same_bits_with_other_work_in_another_order() -> None:
         ((0, 2), SAME),
     ],
 )
+@pytest.mark.long("which0-*-True", "which1-*", "which2-*-False")
 def test_only_kernels_of_gradients_that_are_wanted(
     which: tuple[int, ...], kernels: list[str], is_deterministic: bool
 ) -> None:
@@ -302,6 +303,7 @@ def test_a_captured_tensor_without_a_kernel_is_named() -> None:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.long("aot_eager")  # as test_torch_gradients.py has it
 def test_one_graph_with_both_passes(backend: str) -> None:
     if backend == "inductor":
         pytest.importorskip("torch._inductor.cpp_builder")
@@ -315,6 +317,7 @@ def test_one_graph_with_both_passes(backend: str) -> None:
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
 @pytest.mark.parametrize("name", FOLLOWS)
+@pytest.mark.long(but=("attention-False", "sdpa-True", "flex-False"))
 def test_checkpoints(name: str, use_reentrant: bool) -> None:
     given, door = leaves(), FOLLOWS[name]
     door(*given).sin().sum().backward()
