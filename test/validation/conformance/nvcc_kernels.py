@@ -154,7 +154,7 @@ NVCC: tuple[Kernel, ...] = (
     kernel(
         "cuda-generated-context-fp8", "nvcc.generated_context",
         "generated context D=128 causal, H=4 on 1, 60x200 and 100x100 in pages of 32, e4m3",
-        fault=_OVERRUN, queries=[60, 100], keys=[200, 100], heads=4, kv_heads=1, page=32, dtype="e4m3",
+        _UNAWAITED_LOADS, fault=_OVERRUN, queries=[60, 100], keys=[200, 100], heads=4, kv_heads=1, page=32, dtype="e4m3",
     ),
     kernel(
         "cuda-fp8-product", "nvcc.fp8_product",
