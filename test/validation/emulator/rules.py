@@ -1,4 +1,4 @@
-"""What the PTX ISA says where a pair of kernels hangs on one of its sentences, in our words, with the section's name.
+"""Sentences of the PTX ISA that decide between the kernels of a pair, in our words, with the section's name.
 
 A rule that begins with `open` has no such sentence: what it decides is a finding of the check `unpromised`.
 """
