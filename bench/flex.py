@@ -151,16 +151,17 @@ def measured_gradients(row: Row, seconds: float, rounds: int) -> bool:
     *operands, do = _operands(torch, 4)
     leaves = [x.requires_grad_() for x in operands]
     read = torch.from_numpy(row.read()).cuda()
-    peer = ROWS[0].ours if row.learned else lambda _, *given: row.flex(read)(*given)
-    wanted = {OURS: leaves, PEER: leaves}
-    if row.learned:
-        wanted[OURS] = [*leaves, read.requires_grad_()]
+    ours = functools.partial(row.ours, read)
+    peer = functools.partial(ROWS[0].ours, read) if row.learned else row.flex(read)
+    wanted = [*leaves, read.requires_grad_()] if row.learned else leaves
     calls = {
-        name: _gradients(torch, functools.partial(attend, read), wanted[name], do)
-        for (name, attend) in ((OURS, row.ours), (PEER, peer))
+        OURS: _gradients(torch, ours, wanted, do),
+        PEER: _gradients(torch, peer, leaves, do),
     }
-    pairs = [] if row.learned else zip(calls[OURS](), calls[PEER](), strict=True)
-    errors = [((x.float() - y.float()).abs().max() / y.abs().max()).item() for x, y in pairs]
+    pairs: Any = [] if row.learned else zip(calls[OURS](), calls[PEER](), strict=True)
+    errors: list[float] = [
+        ((x.float() - y.float()).abs().max() / y.abs().max()).item() for x, y in pairs
+    ]
     worst = max(errors, default=0.0) / GRADIENT_TOLERANCE
     found = timed(torch, calls, rounds, seconds)
     print(f"{row.name}: {clock()}, error {worst:.2f} of what is allowed")
