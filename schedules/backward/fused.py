@@ -10,6 +10,7 @@ attend[0..1] --ds--> multiply --dq--> add      attend[0..1] --ds--> attend[0..1]
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from attn_mlir.dialect.targets.limits import Target
@@ -29,17 +30,11 @@ class FusedConfig(GradientConfig):
 
     Attributes:
       multiply_registers: per thread of the group that multiplies for queries; 0 without one.
-      heads_in_turn: heads whose blocks start alternately; blocks of a head wait for each other
-        where they add in turn, and start in time for that.
+      product_stages: tiles of its products that wait to be added, where there is no such group.
     """
 
     multiply_registers: int = 0
-    heads_in_turn: int = 1
-
-    @property
-    def alternating_heads(self) -> int:
-        """As of every configuration."""
-        return self.heads_in_turn
+    product_stages: int = 1
 
 
 @register
@@ -51,8 +46,9 @@ class FusedGradients(GradientsSchedule):
 
     def roles(self, gradients: Gradients, config: Any, target: Target) -> list[b.Role]:
         """Those of keys and values, and those of queries."""
+        by_groups = partial(ByAttendGroups, product_stages=config.product_stages)
         by_another = config.multiply_registers > 0
-        storage = GradientStorage(gradients, ByAnotherGroup if by_another else ByAttendGroups)
+        storage = GradientStorage(gradients, ByAnotherGroup if by_another else by_groups)
         assert storage.query_products is not None
         more = storage.query_products.roles(
             Accumulators(gradients.problem, gradients.dq_accum, gradients.turns),

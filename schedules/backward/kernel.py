@@ -64,6 +64,8 @@ class GradientConfig(Config):
 
     Attributes:
       attend_registers, other_registers: per thread of the groups, and of the warps behind them.
+      heads_in_turn: heads whose blocks start alternately, so that long ones start before short ones
+        of the heads before; with turns, blocks of a head that start one behind the other would wait.
     """
 
     tile_m: int = 64
@@ -73,6 +75,12 @@ class GradientConfig(Config):
     rescale_threshold: int = 0
     attend_registers: int = 224
     other_registers: int = 56
+    heads_in_turn: int = 1
+
+    @property
+    def alternating_heads(self) -> int:
+        """As of every configuration."""
+        return self.heads_in_turn
 
     def scores_at_a_time(self, modifier: Modifier, element_bits: int) -> int:
         """As of every configuration; few if the modifier reads tensors, beside the gradients."""

@@ -1,6 +1,5 @@
 """The policies of gradients: groups of four warps hold those of their rows."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
@@ -21,6 +20,7 @@ from attn_mlir.schedules.policy.knobs import (
     one_of,
 )
 from attn_mlir.schedules.policy.refusal import Mismatch
+from attn_mlir.schedules.policy.tile_order import grows
 
 MOST_COLUMNS = 256  # of a head
 MOST_HELD = 320  # columns of gradients: those of 64 rows lie in the registers of a group
@@ -31,9 +31,9 @@ MOST_FUSED = 128  # columns of a head, of whose gradients of queries a group has
 MOST_BESIDE_A_GROUP = 192  # of K and V: two groups and a third one have registers for them
 PRODUCT_COLUMNS = 16  # columns of K in shared memory are a multiple
 MOST_GROUPS = 2  # that have so many registers
-MOST_IN_TURN = (
-    8  # heads whose blocks start alternately: so one has added when the next one is there
-)
+MOST_IN_TURN = 8  # heads whose blocks start alternately: so one has added when the next one starts
+
+HEADS_IN_TURN = Knob("heads_in_turn", 1, "heads whose blocks start alternately.")
 
 
 class GradientsPolicy(Policy):
@@ -56,6 +56,7 @@ class GradientsPolicy(Policy):
         *attention_knobs(
             tile_m=64, q_tiles=2, tile_n=64, kv_stages=2, exp2_period=0, rescale_threshold=0
         ),
+        HEADS_IN_TURN,
         Knob("attend_registers", 224, "registers of a thread of the groups."),
         Knob("other_registers", 56, "registers of a thread of the warps behind them."),
     )
@@ -68,7 +69,7 @@ class GradientsPolicy(Policy):
         """The defaults; for large heads fewer streamed rows; for blocks that lists name, tiles of
         their sizes.
         """
-        asked = {**self.for_large_heads(facts), **asked}
+        asked = {**self.for_large_heads(facts), **self.order(facts), **asked}
         if facts.block is not None:
             rows, columns = self._exchanged(facts.block.positions, facts.block.keys)
             asked = {**asked, "q_tiles": rows // call.target.rows_per_product, "tile_n": columns}
@@ -81,6 +82,18 @@ class GradientsPolicy(Policy):
     def for_large_heads(self, facts: Facts) -> Knobs:
         """The settings that the size of a head changes: none."""
         return {}
+
+    def order(self, facts: Facts) -> Knobs:
+        """The order in which blocks start: where some visit more than others, these of several heads
+        first, so that no long one is left to the end.
+        """
+        is_uneven = facts.mask is not None and grows(facts.mask)
+        if not (is_uneven or facts.in_turn):
+            return {}
+        heads = facts.kv_heads if self.keys_stand else facts.heads
+        alternating = next(x for x in range(MOST_IN_TURN, 0, -1) if heads % x == 0)
+        order = "single" if self.keys_stand else "last_first"
+        return {"heads_in_turn": alternating, "tile_order": order}
 
     def block(self, facts: Facts, call: Call, *, block_lists: bool = False) -> Block:
         """As of every policy."""
@@ -173,7 +186,7 @@ class FusedPolicy(GradientsPolicy):
     knobs: ClassVar[tuple[Knob, ...]] = (
         *GradientsPolicy.knobs,
         Knob("multiply_registers", 0, "of the group that multiplies for queries; 0 without one."),
-        Knob("heads_in_turn", 1, "heads whose blocks of keys start alternately."),
+        Knob("product_stages", 1, "tiles that wait to be added, without such a group."),
     )
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
@@ -189,8 +202,8 @@ class FusedPolicy(GradientsPolicy):
         """Registers by the columns of a head."""
         attend, multiply = (208, 72) if _has_group_of_its_own(facts) else (240, 0)
         registers = {"attend_registers": attend, "multiply_registers": multiply}
-        alternating = math.gcd(facts.kv_heads, MOST_IN_TURN) if facts.in_turn else 1
-        more = {"other_registers": 24, "heads_in_turn": alternating}
+        stages = 2 if facts.in_turn and not multiply else 1  # groups go on while one waits its turn
+        more = {"other_registers": 24, "product_stages": stages, **self.order(facts)}
         return self.defaults | registers | more | dict(asked)
 
     def domains(self, facts: Facts, target: Target, knobs: Knobs) -> Mapping[str, Domain]:

@@ -49,6 +49,10 @@ class QueryProducts(Protocol):
         """Waits for these products, behind which another was issued, and hands them over."""
         ...
 
+    def await_readers(self, group: Value) -> None:
+        """Waits until all groups have read the keys, where gradients lie if that has to be so."""
+        ...
+
 
 class _Rings:
     """dS in slots of its own for each group, and products in a ring.
@@ -57,7 +61,9 @@ class _Rings:
       products: the ring of products, [queries, columns] f32; `parts` instances for all columns.
     """
 
-    def __init__(self, problem: Problem, keys: SlotOfAll, *, stages: int, parts: int):
+    def __init__(
+        self, problem: Problem, keys: SlotOfAll, *, stages: int, parts: int, product_stages: int = 1
+    ):
         config = problem.config
         self._problem, self._keys, self._parts = problem, keys, parts
         self._groups, self._rows = config.q_tiles, config.tile_m
@@ -65,7 +71,7 @@ class _Rings:
         self._weights = b.Ring("ds", weights, stages=stages, instances=self._groups)
         self._shape = config.tile_n, problem.columns // parts
         product = b.tile([*self._shape], ir.F32Type.get(), "shared")
-        self._products = b.Ring("dq", product, instances=parts)
+        self._products = b.Ring("dq", product, stages=product_stages, instances=parts)
 
     def hand_over(self, score_gradients: Value, group: Value) -> None:
         """As of `QueryProducts`."""
@@ -113,10 +119,27 @@ class _Rings:
 
 
 class ByAttendGroups(_Rings):
-    """The groups that attend multiply, each for its part of the columns."""
+    """The groups that attend multiply, each for its part of the columns.
 
-    def __init__(self, problem: Problem, keys: SlotOfAll):
-        super().__init__(problem, keys, stages=1, parts=problem.config.q_tiles)
+    Args:
+      product_stages: tiles of products that wait to be added. Shared memory has room for two where
+        the gradient of keys lies in the place of these.
+    """
+
+    def __init__(self, problem: Problem, keys: SlotOfAll, *, product_stages: int):
+        parts = problem.config.q_tiles
+        super().__init__(problem, keys, stages=1, parts=parts, product_stages=product_stages)
+        self._read: b.Ring | None = None
+        if product_stages > 1:
+            self._read = b.Ring("read", None, instances=self._groups)
+
+    def await_readers(self, group: Value) -> None:
+        """As of `QueryProducts`."""
+        if self._read is None:
+            return
+        b.commit(self._read.acquire(group), "warps")
+        for other in range(self._groups):
+            b.release(self._read.wait(other), "warps")
 
     def issue(self, group: Value) -> int:
         """As of `QueryProducts`."""
@@ -148,6 +171,9 @@ class ByAnotherGroup(_Rings):
 
     def finish(self, group: Value) -> None:
         """As of `QueryProducts`: nothing."""
+
+    def await_readers(self, group: Value) -> None:
+        """As of `QueryProducts`: nothing, there is room beside the keys."""
 
     def roles(
         self, accumulators: Accumulators, *, multiply_registers: int, add_registers: int

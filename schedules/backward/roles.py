@@ -129,6 +129,8 @@ def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, group
     empty = [b.fill([problem.config.tile_m, x.columns], zero) for x in storage.parts]
     found = problem.over_column_heads(tile, empty, steps.of_head)
     steps.release()
+    if storage.query_products is not None:
+        storage.query_products.await_readers(group)
 
     def scaled(gradient: Value) -> Value:
         return b.map_elements(lambda x: b.fmul(x, problem.scale), gradient)

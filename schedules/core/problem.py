@@ -160,11 +160,9 @@ class Problem:
         """The work tile with these coordinates of the tile space."""
         block, head, batch = coordinates
         if (alternating := self.config.alternating_heads) > 1:
-            sets = self.rows.heads // alternating
-            number, block, rest = coordinates
-            batch = b.INT.floordiv(rest, sets)
-            first = b.INT.sub(rest, b.INT.mul(batch, sets))
-            head = b.INT.add(b.INT.mul(first, alternating), number)
+            number, block = block, b.INT.floordiv(block, alternating)
+            number = b.INT.sub(number, b.INT.mul(block, alternating))
+            head = b.INT.add(b.INT.mul(head, alternating), number)
         head_tiles = self.rows.head_tiles
         head = b.INT.mul(head, head_tiles) if head_tiles > 1 else head
         split: Split | None = None
@@ -181,8 +179,8 @@ class Problem:
         return WorkTile(block, head, batch, queries, keys, results, split, shift=shift)
 
     def tile_space(self) -> list[Value]:
-        """Extents of the tile space: blocks of positions, heads that work tiles start at, and the
-        batch, times the number of splits; or heads that alternate, blocks, and sets of such heads.
+        """Extents of the tile space: blocks of positions, times the heads that alternate; heads that
+        work tiles start at, or sets of such heads; and the batch, times the number of splits.
 
         CTAs start along the first axis, then the second one.
         """
@@ -190,8 +188,8 @@ class Problem:
         if self.splits is not None:
             batch = b.INT.mul(batch, self.splits.count())
         if (alternating := self.config.alternating_heads) > 1:
-            sets = b.INT.mul(batch, self.rows.heads // alternating)
-            return [b.constant(alternating), blocks, sets]
+            blocks = b.INT.mul(blocks, alternating)
+            heads = b.constant(self.rows.heads // alternating)
         return [blocks, heads, batch]
 
     def packing(self) -> dict[str, list[Value]]:

@@ -5,7 +5,12 @@ from typing import ClassVar
 
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import Target
-from attn_mlir.schedules.backward.policy import GradientsPolicy, columns_of, row_columns
+from attn_mlir.schedules.backward.policy import (
+    HEADS_IN_TURN,
+    GradientsPolicy,
+    columns_of,
+    row_columns,
+)
 from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import (
     Domain,
@@ -34,6 +39,7 @@ class TensorGradientsPolicy(GradientsPolicy):
     key_parts: ClassVar[str] = "k_blocks"  # of 64 or 128 columns a thread has half
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(q_tiles=1, kv_stages=2, exp2_period=0, rescale_threshold=0),
+        HEADS_IN_TURN,
         Knob("attend_registers", 200, "registers of a thread of the groups."),
         Knob("other_registers", 104, "registers of a thread of the warps behind them."),
     )
