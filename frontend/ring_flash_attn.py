@@ -127,10 +127,11 @@ def _stripes(members: Members, name: str, operands: tuple[Any, Any, Any], given:
         mask = mask_of(True) if flag("causal", given["causal"]) else None
     whole = _agreed(members, name, operands, given, mask=mask)
     operands, problem, shards = whole
-    if not shards.is_even:
-        raise SpecError(
-            f"{members.size} ranks do not divide the {shards.length} tokens of the sequence"
-        )
+    with members.agreeing():
+        if not shards.is_even:
+            raise SpecError(
+                f"{members.size} ranks do not divide the {shards.length} tokens of the sequence"
+            )
     return computed(Striped(name, members, problem, shards), operands)
 
 

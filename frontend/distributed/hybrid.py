@@ -56,8 +56,10 @@ def ulysses_ring_attention(q: Any, k: Any, v: Any, mesh: Any, **options: Unpack[
             return_lse, given = checked_options(node, options)
             call = checked_arguments((q, k, v), ranks_of_heads=node.size, **given)
         counts = node.agree(NAME, call.shared, q.shape[1])
-    of_nodes, of_ranks, length = _shards(ring.agree(NAME, call.shared, counts), call, ring.rank)
-    problem, sinks = call.problem_of(length), given["sinks"]
+    of_all, sinks = ring.agree(NAME, call.shared, counts), given["sinks"]
+    with ring.agreeing(), node.agreeing():
+        of_nodes, of_ranks, length = _shards(of_all, call, ring.rank)
+        problem = call.problem_of(length)
 
     def scheme(head: int) -> Ring:
         return Ring(NAME, ring, problem.of_heads(head, q.device), of_nodes)

@@ -161,11 +161,12 @@ def agreed_length(
     counts = members.agree(call, shared, tokens)
     length = sum(counts)
     wanted = [tokens_of(runs_of(length, members.size, r, layout)) for r in range(members.size)]
-    if list(counts) != wanted:
-        raise SpecError(
-            f"the ranks have {list(counts)} tokens, which are no shards of {length}: layout "
-            f"{layout} gives them {wanted}; cut with attn_mlir.distributed.shard"
-        )
+    with members.agreeing():
+        if list(counts) != wanted:
+            raise SpecError(
+                f"the ranks have {list(counts)} tokens, which are no shards of {length}: layout "
+                f"{layout} gives them {wanted}; cut with attn_mlir.distributed.shard"
+            )
     return length
 
 

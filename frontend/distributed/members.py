@@ -123,8 +123,9 @@ class Members:
             return self._tokens if self.size > 1 else (tokens,)
         plain = {"call": call, **{name: str(value) for name, value in shared.items()}}
         self._post({"shared": plain, "tokens": tokens})
-        found = self._read_all()
-        self._check_equal(found)
+        with self.agreeing():
+            found = self._read_all()
+            self._check_equal(found)
         self._agreed, self._tokens = own, tuple(x["tokens"] for x in found)
         self._is_prepared = False
         return self._tokens
@@ -142,11 +143,8 @@ class Members:
             return
         with self.checked():
             kernels()
-        try:
+        with self.agreeing():
             self.exchange("prepared")
-        except RankError:
-            self._agreed = ()
-            raise
         self._is_prepared = True
 
     def exchange(self, text: str) -> list[str]:
@@ -165,6 +163,18 @@ class Members:
             if self._calls == calls and self.size > 1 and not self._failure:
                 self._calls, self._agreed = self._calls + 1, ()
                 self._post({"refused": f"{type(error).__name__}: {error}"})
+            raise
+
+    @contextlib.contextmanager
+    def agreeing(self) -> Generator[None]:
+        """For checks of what all ranks have told one another, which all ranks pass or refuse.
+
+        After a refusal the next call is compared again: on some rank it has other arguments.
+        """
+        try:
+            yield
+        except (RankError, SpecError):
+            self._agreed = ()
             raise
 
     @contextlib.contextmanager

@@ -104,10 +104,11 @@ def checked_call(
         call = checked_arguments(operands, **options)
     shared = {**call.shared, "length of block_mask": length}
     found = agreed_length(members, name, shared, call.operands[0].shape[1], call.layout)
-    if length is not None and length != found:
-        raise SpecError(f"block_mask is for {length} positions, the ranks have {found}")
     runs = tuple(runs_of(found, members.size, x, call.layout) for x in range(members.size))
-    return call.operands, call.problem_of(found), Shards.of(runs)
+    with members.agreeing():
+        if length is not None and length != found:
+            raise SpecError(f"block_mask is for {length} positions, the ranks have {found}")
+        return call.operands, call.problem_of(found), Shards.of(runs)
 
 
 def checked_arguments(

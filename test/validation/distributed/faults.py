@@ -76,6 +76,9 @@ def differ(what: str) -> dict[str, Any]:
     rank = dist.get_rank()
     own = [ad.shard(x) for x in _operands(4 if rank != 1 or what != "heads" else 2)]
     options: dict[str, Any] = {"mask": am.causal(), "device": "emulator"}
+    if what != "function":
+        _attend("ring")
+        options["scale"] = 0.5  # so that no rank makes the call that is agreed on
     if what == "tokens" and rank == 1:
         own = [x[:, 1:] for x in own]
     if what == "mask" and rank == 1:
@@ -121,16 +124,19 @@ def without_kernel() -> dict[str, Any]:
 
 
 def in_mesh(what: str) -> dict[str, Any]:
-    """The last rank of a mesh of two dimensions calls with another argument; then all call right."""
+    """The last rank of a mesh of two dimensions calls with another argument, between right calls."""
     mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2))
     own = [ad.shard(x) for x in _operands()]
     options: dict[str, Any] = {"mask": am.causal(), "device": "emulator"}
+    _raised(lambda: ad.ulysses_ring_attention(*own, mesh, **options))
     given = list(own)
+    options["scale"] = 0.5  # so that no rank makes the call that is agreed on
     if dist.get_rank() == 3:
         given = [x.half() if what == "dtype" else x[:, 1:] for x in own]
         if what == "refused":
             given[0] = own[0].float()
     found = _raised(lambda: ad.ulysses_ring_attention(*given, mesh, **options))
+    del options["scale"]
     return {**found, "after": _raised(lambda: ad.ulysses_ring_attention(*own, mesh, **options))}
 
 
