@@ -50,7 +50,7 @@ SAMPLES = frozenset(
 
 @dataclass(frozen=True)
 class Operation:
-    """What of a call is no array. jax compiles a call once for equal ones.
+    """The part of a call that is no array. jax compiles a call once for equal ones.
 
     Attributes:
       function: `attention` or `attention_backward`.

@@ -1,4 +1,4 @@
-"""`attention` for arrays of jax: what of a call is an array, and what is not."""
+"""`attention` for arrays of jax: which parts of a call are arrays."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ BATCH, SQ, SK, HEADS, D = 2, 24, 40, 2, 64
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the log is told, without what it was told before."""
+    """The lines of the log, with those that were there before."""
     lines: list[str] = []
     monkeypatch.setattr(env, "log_once", lambda _, text: lines.append(text))
     return lines
@@ -133,7 +133,7 @@ def test_a_fallback_computes_what_is_refused(said: list[str]) -> None:
 
 
 def state() -> list[Any]:
-    """What a registration changes."""
+    """All that a registration changes."""
     tables = (REGISTRY._backends, REGISTRY._constraints, REGISTRY._supported_arg_names)
     names = (NAMES._member_map_, NAMES._value2member_map_, NAMES._member_names_)
     one = (REGISTRY._supports_context_parallel, REGISTRY._active_backend)

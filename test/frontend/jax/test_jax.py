@@ -236,7 +236,7 @@ def test_buffers_of_a_gpu_are_passed_on_by_their_addresses(kind: Any, dtype: str
 
 
 def test_a_gpu_gets_buffers_and_other_devices_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What jax has for each platform, and that both have the same results."""
+    """Both are traced, and the platform chooses."""
     monkeypatch.setattr(ways, "_has_gpu", lambda: True)
     jax.clear_caches()
     with launching_on(IdleDevice("sm_90a")):
