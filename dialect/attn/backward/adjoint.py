@@ -29,8 +29,8 @@ class AdjointOp(AttnDialect.Operation, name="adjoint"):
 
     Attributes:
       per: "row" or "score".
-      mode: "store", or "add" where several rows or scores write to an element: those that one thread
-        has in the order of their positions, others in any order.
+      mode: "store", or "add" where several rows or scores write to an element: those of one thread
+        in the order of their positions, others in any order.
 
     Memory effects: none of its own; it is kept as part of its region. Hardware: any.
 

@@ -14,8 +14,8 @@ from attn_mlir.dialect.attn.programs.program import Node
 POSITIONS = {"q", "k"}
 COORDINATES = ("batch", "head", "q", "k")
 KEY_PARTS = {"k_pairs": 1, "k_blocks": 5}
-"""Quarters of the keys, by names: key k is in quarter (k >> shift) & 3, pairs or blocks of 32 keys in
-turn. A thread that has a row of scores, or some of it, has whole quarters of one kind."""
+"""Quarters of the keys, by names: key k is in quarter (k >> shift) & 3, pairs or blocks of 32 keys
+in turn. A thread that has a row of scores, or some of it, has whole quarters of one kind."""
 QUARTERS = 4
 
 
