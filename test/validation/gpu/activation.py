@@ -176,9 +176,15 @@ def _far(found: list[Any], truth: list[Any]) -> list[float]:
     return [off[0], max(off[1:])]
 
 
+def _flash() -> Any:
+    """A context in which SDPA has no other backend than flash attention."""
+    attention = module("torch.nn.attention")
+    return attention.sdpa_kernel(attention.SDPBackend.FLASH_ATTENTION)
+
+
 def _compared(torch: Any, call: Call) -> bool:
     """Prints tokens a second of a kind of call, and whether ours is as exact as PyTorch's."""
-    door, attention = module("attn_mlir.torch"), module("torch.nn.attention")
+    door = module("attn_mlir.torch")
     model, attend = _Model(torch, call.kv_heads), _attention(torch, call)
     rows = (1, sum(call.lengths)) if call.lengths else (BATCH, TOKENS)
     x = torch.randn(*rows, WIDTH, device="cuda").bfloat16()
@@ -186,7 +192,7 @@ def _compared(torch: Any, call: Call) -> bool:
 
     def run(step: Callable[..., Any], name: str) -> Any:
         active = door.activate() if name == "ours" else contextlib.nullcontext()
-        with active, attention.sdpa_kernel(attention.SDPBackend.FLASH_ATTENTION):
+        with active, _flash():
             return step(x, attend)
 
     def prefill(x: Any, attend: Any) -> Any:
@@ -226,7 +232,7 @@ def pytorchs_attention_activated(machine: Machine) -> None:
         wrong += [] if is_right else [call.name]
     assert not wrong, wrong
     q = torch.zeros(1, HEADS, 128, DIM, device="cuda", dtype=torch.bfloat16)
-    with door.activate():
+    with door.activate(), _flash():
         refused(
             lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5),
             SpecError,
