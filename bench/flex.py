@@ -56,6 +56,7 @@ class Row:
       mask: in closed form.
       capped, biased: whether scores are capped, or have ALiBi's distances.
       learned: whether distances are looked up in a table that is learned.
+      in_order: whether gradients have the same bits every time.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Row:
     capped: bool = False
     biased: bool = False
     learned: bool = False
+    in_order: bool = False
 
     @property
     def flops(self) -> float:
@@ -81,7 +83,7 @@ class Row:
         mod = mods.softcap(CAP) if self.capped else mods.alibi(read) if self.biased else None
         if self.learned:
             mod = mods.relative_bias(read)
-        return am.attention(q, k, v, mask=self.mask, score_mod=mod)
+        return am.attention(q, k, v, mask=self.mask, score_mod=mod, deterministic=self.in_order)
 
     def read(self) -> Any:
         """What `ours` reads, of numpy."""
@@ -128,7 +130,10 @@ ROWS = (
 )
 
 
-LEARNED = Row("learned table", am.full(), learned=True)
+LEARNED = (
+    Row("learned table", am.full(), learned=True),
+    Row("learned table, same bits", am.full(), learned=True, in_order=True),
+)
 
 
 def measured(row: Row, seconds: float, rounds: int) -> bool:
@@ -200,7 +205,7 @@ def write(folder: Path, targets: Sequence[str], *, gradients: bool) -> None:
     keep = Collector(make_folder(folder))
     shape = (BATCH, LENGTH, HEADS, HEAD_DIM)
     q, k, v, do = (torch.zeros(shape, dtype=torch.bfloat16) for _ in range(4))
-    for row, target in itertools.product((*ROWS, LEARNED) if gradients else ROWS, targets):
+    for row, target in itertools.product((*ROWS, *LEARNED) if gradients else ROWS, targets):
         read = torch.from_numpy(row.read())
         with recording(keep), launching_on(IdleDevice(target)):
             if not gradients:
@@ -227,7 +232,7 @@ def main() -> int:
         return 0
     rows, measure = (ROWS, measured)
     if given.gradients:
-        rows, measure = ((*ROWS, LEARNED), measured_gradients)
+        rows, measure = ((*ROWS, *LEARNED), measured_gradients)
     agree = [measure(row, given.seconds, given.rounds) for row in rows]
     return int(not all(agree))
 

@@ -68,6 +68,13 @@ def operands(shards: Shards, rank: int, kv_heads: int) -> list[Any]:
     return [torch.zeros(1, tokens, *x, dtype=torch.bfloat16) for x in sizes]
 
 
+def attend(operands: Any, sinks: Any, head: int) -> tuple[Any, Any]:
+    """Numbers that depend on all operands, in the place of attention."""
+    q, k, v = operands
+    o = q[..., :V_DIM] + 0 * (k.sum() + v.sum())
+    return o, torch.zeros(1, q.shape[2], q.shape[1])
+
+
 def sent(scheme: str, length: int, ranks: int, kv_heads: int, training: bool) -> int:
     """Bytes that rank 0 sends in a call of the library without its attention."""
     members: Any = Members(0, ranks)
@@ -85,13 +92,6 @@ def sent(scheme: str, length: int, ranks: int, kv_heads: int, training: bool) ->
     if training:
         made.gradients(k, v, lambda plan, k, v: (k.float(), v.float()))
     return members.counting.sent
-
-
-def attend(operands: Any, sinks: Any, head: int) -> tuple[Any, Any]:
-    """Results of the right shapes, of which operands get gradients."""
-    q, k, v = operands
-    o = q[..., :V_DIM] + 0 * (k.sum() + v.sum())
-    return o, torch.zeros(1, q.shape[2], q.shape[1])
 
 
 @pytest.mark.parametrize("training", [False, True])
