@@ -166,7 +166,13 @@ class GlobalSpaces:
             if may_write is not None:
                 space = self._page(page * PAGE_BYTES, state) if may_write else None
                 return [] if space is None else [(space, None)]
-        used = np.array([self._is_writeable(int(at), width) for at in addresses], np.bool_)
+        may_write = self.is_writeable(addresses, width)
+        if may_write is False:
+            return []
+        if may_write:
+            used = np.ones(addresses.size, np.bool_)
+        else:
+            used = np.array([self._is_writeable(int(at), width) for at in addresses], np.bool_)
         pages = addresses.astype(np.int64) // PAGE_BYTES
         result: list[tuple[ByteSpace, Any]] = []
         for page in np.unique(pages[used]).tolist():
@@ -197,6 +203,12 @@ class GlobalSpaces:
                 if space is not None:
                     result.append((space, whole[pages == page], count))
         return result
+
+    def is_writeable(self, addresses: Any, width: int) -> bool | None:
+        """Whether the mapping that holds the bytes of all lanes may be written; None without one."""
+        first = int(addresses.min())
+        mapping = self._mapping(first, int(addresses.max()) - first + width)
+        return None if mapping is None else bool(mapping.data.flags.writeable)
 
     def _may_write(self, page: int) -> bool | None:
         """Whether the mappings on a page may be written; None if some may and some not."""

@@ -66,9 +66,15 @@ class StrongAccessChecks(CheckBase):
         self.reporter.conflict(state.step_log, conflict, place, user, known)
 
     def note_constants(self, state: ClusterState, starts: Any, width: int, user: User) -> None:
-        """An access to global memory, in kernels that load from it through the read-only path."""
+        """An access to global memory, in kernels that load from it through the read-only path.
+
+        What nothing may write, such as operands, is not followed.
+        """
         if self.constants is None:
             return
+        if not user[2] and self.globals is not None and starts.size:
+            if self.globals.is_writeable(starts, width) is False:
+                return
         finding = self.constants.note(state.step_log, starts, width, user)
         if finding is not None:
             self.reporter.add(finding)
