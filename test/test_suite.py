@@ -89,3 +89,23 @@ def test_what_was_skipped_is_run_again(pytester: pytest.Pytester) -> None:
         patch.setenv("ADDED", "1")
         again = pytester.runpytest_subprocess(*options, f"@{noted}")
         again.assert_outcomes(passed=2, deselected=1)
+
+
+def test_which_cases_are_long(pytester: pytest.Pytester) -> None:
+    """Those that a mark names, or all but those that it names."""
+    pytester.makeconftest((TEST / "conftest.py").read_text())
+    pytester.makeini("[pytest]\nmarkers = long: slow")
+    pytester.makepyfile(
+        test_one="""
+            import pytest
+            each = pytest.mark.parametrize("name", ["a", "b-1", "b-2"])
+            @each
+            @pytest.mark.long("b-*")
+            def test_named(name): assert name == "a"
+            @each
+            @pytest.mark.long(but=("b-2",))
+            def test_others(name): assert name == "b-2"
+        """,
+    )
+    options = ["--import-mode=importlib", "-p", "no:cacheprovider"]
+    pytester.runpytest_subprocess(*options).assert_outcomes(passed=2, deselected=4)
