@@ -187,7 +187,7 @@ def judge(case: Case, device: EmulatorDevice, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("number", range(84))
-@pytest.mark.long(but=tuple(f"{number}-{TARGETS[number // 2 % 2]}" for number in range(8)))
+@pytest.mark.long(but=tuple(f"{number}-{TARGETS[1 - number // 2 % 2]}" for number in range(8)))
 def test_drawn_shards(number: int, target: str) -> None:
     device = EmulatorDevice(
         target=target,
