@@ -68,4 +68,5 @@ def _beside(q: Any, read: Any) -> Any:
         )
     if isinstance(read, type(q)):
         return read
-    return type(q).from_local(read, q.device_mesh, run_check=False)
+    dtensor: Any = importlib.import_module("torch.distributed.tensor").DTensor
+    return dtensor.from_local(read, q.device_mesh, run_check=False)

@@ -63,11 +63,13 @@ def _attend(case: Case, *operands: Any) -> Any:
     if case.has_sinks:
         *rows, sinks = operands
         q, k, v = (x.transpose(1, 2) for x in rows)
-        return am.attention(q, k, v, mask=am.causal(), sinks=sinks).transpose(1, 2)
+        o: Any = am.attention(q, k, v, mask=am.causal(), sinks=sinks)
+        return o.transpose(1, 2)
     if not case.has_slopes:
         return door.scaled_dot_product_attention(*operands, **case.options, enable_gqa=grouped)
     slopes = torch.tensor(SLOPES)
-    return door.flex_attention(*operands, am.mods.alibi(slopes), enable_gqa=grouped)
+    q, k, v = operands
+    return door.flex_attention(q, k, v, am.mods.alibi(slopes), enable_gqa=grouped)
 
 
 def _truth(case: Case, *operands: Any) -> Any:
