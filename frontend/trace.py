@@ -122,7 +122,7 @@ def keeps_of(program: Program) -> MaskMod:
 
     def keeps(*coordinates: Traced) -> Traced:
         graph = coordinates[0].graph
-        given = dict(zip(ARGUMENTS[1:], coordinates, strict=True))
+        given: dict[str, Traced] = dict(zip(ARGUMENTS[1:], coordinates, strict=True))
         made: list[Traced | None] = []
         for node in program.nodes:
             args = [made[number] for number in node.args]
@@ -134,7 +134,7 @@ def keeps_of(program: Program) -> MaskMod:
                 numbers = tuple(x.node for x in args if x is not None)
                 made.append(graph.add(dataclasses.replace(node, args=numbers)))
         found = [x for x in map(made.__getitem__, program.keeps) if x is not None]
-        return functools.reduce(lambda x, y: x & y, found)
+        return functools.reduce(functools.partial(graph.apply, "and"), found)
 
     return keeps
 

@@ -157,16 +157,17 @@ class BlockMask:
           heads, sq, sk: numbers of query heads, queries and keys.
           mask, mask_mod: for partly visible blocks.
         """
-        rank = np.arange(lists.indices.shape[3])
+        rank = np.arange(int(lists.indices.shape[3]), dtype=np.int32)
         tested, visited = (lists.counts[..., x : x + 1] for x in range(2))
         by_rank = np.where(rank < tested, PARTIAL, np.where(rank < visited, FULL, EMPTY))
-        kinds = np.zeros(lists.indices.shape, np.uint8)
+        kinds: Array = np.zeros(lists.indices.shape, np.uint8)
         np.put_along_axis(kinds, lists.indices, by_rank.astype(np.uint8), 3)
         if kinds.shape[1] > 1:
             kinds = np.repeat(kinds, block.heads, 1)[:, :heads]
         kinds = kinds[:, :, : -(-sq // block.positions), : -(-sk // block.keys)]
-        size, shape = (block.positions, block.keys), (*kinds.shape[:2], sq, sk)
-        return cls(shape, size, kinds, mask, mask_mod, is_believed=True)
+        batch, heads = kinds.shape[:2]
+        size = (block.positions, block.keys)
+        return cls((batch, heads, sq, sk), size, kinds, mask, mask_mod, is_believed=True)
 
     @property
     def kv_num_blocks(self) -> Array:

@@ -101,18 +101,20 @@ def _gradients(ctx: Any, do: Any, dlse: Any, wanted: Iterable[str]) -> dict[str,
     wanted = tuple(wanted)
     if (do is None and dlse is None) or not wanted:
         return {}
-    options = {**ctx.options, **dict(zip(ctx.arrays, others, strict=False)), "wanted": wanted}
+    options: dict[str, Any] = {**ctx.options, "wanted": wanted}
+    options |= zip(ctx.arrays, others, strict=False)
     if dlse is not None:
         options["dlse"] = dlse.contiguous()
     do = torch.zeros_like(o) if do is None else do
     with torch.no_grad():
         do = readable("do", do)
-        operands = [readable(name, x) for name, x in zip(MLA_WANTED, given, strict=True)]
+        pairs = zip(MLA_WANTED, given, strict=True)
+        named: dict[str, Any] = {name: readable(name, x) for name, x in pairs}
+        named |= {"o": o, "lse": lse, "do": do}
         if is_fake(o) or is_tracing():
-            detached = (x.detach() for x in (*operands, o, lse, do))
-            found = mla_backward_in_graph(*detached, **options)
+            found = mla_backward_in_graph(*(x.detach() for x in named.values()), **options)
         else:
-            found = mla_backward(*operands, o, lse, do, **options)
+            found = mla_backward(**named, **options)
         made = {name: x for name, x in zip(MLA_WANTED, found, strict=True) if x is not None}
         for side in ("q", "k"):
             of_side = [x for name, x in made.items() if name.startswith("q") == (side == "q")]
@@ -166,7 +168,8 @@ def _plan_gradients(operands: Mapping[str, Any], options: Mapping[str, Any], wan
         raise refused(no_kernel(f"k_rope of a {type(cache).__name__}", supported))
     found = {name: described(x, name) for name, x in operands.items()}
     views = {name: dense(x, x.shape, x.dtype) for name, x in found.items()}
-    o, lse = planner_of(mla)(**{**views, **options, "return_lse": True}).results
+    given: dict[str, Any] = {**views, **options, "return_lse": True}
+    o, lse = planner_of(mla)(**given).results
     if o.dtype != views["q_nope"].dtype:
         raise refused(no_kernel(f"out_dtype {o.dtype}", "gradients are those of O of q's dtype"))
     for name, value in options.items():

@@ -42,7 +42,6 @@ class GradientsPolicy(Policy):
     Attributes:
       keys_stand: whether these are keys and values.
       most_held: columns of gradients that there is room for.
-      key_parts: keys of a row that a thread has alone, as of `KEY_PARTS`, where queries stand.
     """
 
     needs: ClassVar[frozenset[Feature]] = frozenset(

@@ -156,6 +156,8 @@ class Policy(ABC):
       most_query_tiles: of a work tile, that a request may ask for.
       combines_splits: whether the kernel combines parts of the keys by itself; else another kernel
         does.
+      key_parts: keys of a row that a thread has alone, as of `KEY_PARTS`, in kernels of gradients
+        where queries stand.
     """
 
     name: ClassVar[str]
@@ -168,6 +170,7 @@ class Policy(ABC):
     by_name: ClassVar[bool] = False
     most_query_tiles: ClassVar[int] = MAX_Q_TILES
     combines_splits: ClassVar[bool] = False
+    key_parts: ClassVar[str] = ""
 
     @abstractmethod
     def takes(self, facts: Facts, call: Call) -> bool:
