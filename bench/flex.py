@@ -86,7 +86,7 @@ class Row:
         return am.attention(q, k, v, mask=self.mask, score_mod=mod, deterministic=self.in_order)
 
     def read(self) -> Any:
-        """What `ours` reads, of numpy."""
+        """The array that `ours` reads, of numpy."""
         learned = np.zeros((HEADS, 2 * REACH + 1), np.float32)
         return learned if self.learned else mods.alibi_slopes(HEADS)
 

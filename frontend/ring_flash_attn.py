@@ -104,7 +104,7 @@ def _ring(members: Members, _: str, operands: tuple[Any, Any, Any], given: Given
 
 
 def _zigzag(members: Members, _: str, operands: tuple[Any, Any, Any], given: Given) -> Results:
-    """Of 2P chunks rank r has chunks r and 2P - 1 - r; `causal` may be False here."""
+    """Rank r has chunks r and 2P - 1 - r of 2P; `causal` may be False here."""
     return _by_layout("zigzag", members, operands, given)
 
 
@@ -149,7 +149,7 @@ def _ring_varlen(
 def _zigzag_varlen(
     members: Members, name: str, operands: tuple[Any, Any, Any], given: Given
 ) -> Results:
-    """Of 2P chunks of every document rank r has chunks r and 2P - 1 - r, one behind the other.
+    """Rank r has chunks r and 2P - 1 - r of 2P of every document, one behind the other.
 
     `cu_seqlens` [documents + 1] is where the own parts of documents begin, and is the same on all
     ranks; the host reads it. `max_seqlen` is not less than the longest own part. All have an even

@@ -85,7 +85,7 @@ def ulysses_ring_attention(q: Any, k: Any, v: Any, mesh: Any, **options: Unpack[
 
 
 def _prepare(ring: Members, node: Members, kernels: Any) -> None:
-    """`Members.prepare` in both groups: a rank without kernels tells its ring, and each its node."""
+    """`Members.prepare` in both groups: a rank without kernels tells its ring, each its node."""
 
     def in_ring() -> None:
         if ring.size > 1:

@@ -90,7 +90,7 @@ def attend(*operands: Any, mask: str, **options: Any) -> tuple[Any, Any]:
 
 
 def predicate_of(block_mask: Any, length: int) -> MaskMod:
-    """What a BlockMask of PyTorch shows of a sequence, by positions.
+    """The predicate of what a BlockMask of PyTorch shows of a sequence, by positions.
 
     Args:
       block_mask: for as many queries as keys, all positions of the sequence.

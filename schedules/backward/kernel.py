@@ -65,7 +65,8 @@ class GradientConfig(Config):
     Attributes:
       attend_registers, other_registers: per thread of the groups, and of the warps behind them.
       heads_in_turn: heads whose blocks start alternately, so that long ones start before short ones
-        of the heads before; with turns, blocks of a head that start one behind the other would wait.
+        of the heads before; with turns, blocks of one head that start one behind the other would
+        wait.
     """
 
     tile_m: int = 64

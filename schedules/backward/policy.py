@@ -83,8 +83,8 @@ class GradientsPolicy(Policy):
         return {}
 
     def order(self, facts: Facts) -> Knobs:
-        """The order in which blocks start: where some visit more than others, these of several heads
-        first, so that no long one is left to the end.
+        """The order in which blocks start: where some visit more than others, these start first for
+        several heads, so that no long one is left to the end.
         """
         is_uneven = facts.mask is not None and grows(facts.mask)
         if not (is_uneven or facts.in_turn):

@@ -179,8 +179,8 @@ class Problem:
         return WorkTile(block, head, batch, queries, keys, results, split, shift=shift)
 
     def tile_space(self) -> list[Value]:
-        """Extents of the tile space: blocks of positions, times the heads that alternate; heads that
-        work tiles start at, or sets of such heads; and the batch, times the number of splits.
+        """Extents of the tile space: blocks of positions, times the heads that alternate; heads
+        that work tiles start at, or sets of such heads; and the batch, times the number of splits.
 
         CTAs start along the first axis, then the second one.
         """
