@@ -51,9 +51,9 @@ def attention_backward_in_graph(*arguments: Any, **options: Any) -> Gradients:
     if breaks(given, "block_mask", *untraced):
         return attention_backward(*arguments, **options)
     lists = {name: given.pop(name) for name in LISTED if name in given}
-    mods = [given.pop(name, None) for name in MODIFIERS]
+    score_mod, mask_mod = (given.pop(name, None) for name in MODIFIERS)
     names = check_names(given.pop("captured", ()))
-    modifiers = traced(*mods, given["q"], is_trained=True)
+    modifiers = traced(score_mod, mask_mod, given["q"], is_trained=True)
     flat = {**BACKWARD.flattened(given), **lists, **({CAPTURED: names} if names else {})}
     *made, others = attention_backward_call_op(
         captured=modifiers.tensors, modifier=modifiers.text, **flat
