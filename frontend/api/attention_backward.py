@@ -153,14 +153,14 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
       captured: names of arrays that `score_mod` captures, whose gradients are wanted, such as
         `table` of `mods.alibi`; bf16, f16 or f32. An array whose elements scores of several
         positions read, such as a table of distances, takes four of them in f32 for each query and
-        head, up to 1 GiB; none with `deterministic=False`.
+        head, up to 1 GiB.
       dq_dtype: dtype of dq: that of q, which is the default.
       deterministic: whether the same call has to give the same bits. False allows a kernel that
         computes each score once for all gradients and adds those of queries to f32 memory, in an
         order that depends on timing; with True blocks of keys add in order. That kernel is there
         for warpgroup products (`sm_90a`) and head sizes up to 128, without modifiers, block masks,
-        and sinks together with dlse. False also allows gradients of captured arrays that are added
-        up in any order.
+        and sinks together with dlse. False also allows gradients of captured arrays for which that
+        memory is not there: all add to the same elements in any order, which is slow.
       device, stream: as of `attention`.
 
     Returns:
@@ -209,9 +209,13 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
         sizes = {"batch": longest["batch"], "q": longest["sq"], "k": longest["sk"]}
         sizes |= {"head": attention.heads}
         *_, of_dq = kernels
-        key_parts = choices[-1].policy.key_parts if call.deterministic else None
         gradients = captured_gradients(
-            captured, of_dq.spec.modifier, of_dq.own, sizes, key_parts=key_parts
+            captured,
+            of_dq.spec.modifier,
+            of_dq.own,
+            sizes,
+            key_parts=choices[-1].policy.key_parts,
+            in_order=bool(call.deterministic),
         )
         kernels = [x.with_adjoints(gradients) for x in kernels]
         kernels = [x for x in kernels if x.spec.adjoints or x.is_for(wanted)]

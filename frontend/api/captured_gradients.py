@@ -5,7 +5,8 @@ a row, and further launches sum this up. Memory has an axis for each coordinate 
 head, query, key) by which several would write to an element, so that none has to be added to
 another in memory. Where coordinates are no axes of the tensor, as those of a distance, it has an
 axis for each query, and one for the keys that one thread has, which adds them in their order. Where
-that would take too much of it, or any order will do, they are added to the elements themselves.
+that would take too much of it, and any order will do, they are added to the elements themselves:
+scores that lie far apart wait for one another then.
 """
 
 from __future__ import annotations
@@ -152,7 +153,8 @@ def captured_gradients(
     captured: Mapping[str, object],
     sizes: Mapping[str, int],
     *,
-    key_parts: str | None,
+    key_parts: str,
+    in_order: bool,
 ) -> list[CapturedGradient]:
     """The gradients of captured tensors.
 
@@ -161,8 +163,8 @@ def captured_gradients(
       program: of the modifier; None without one.
       captured: the arrays by name.
       sizes: `batch`, `head`, and the longest lengths `q` and `k` of the call.
-      key_parts: keys that a thread has alone, as of `KEY_PARTS`; None where the same call may give
-        other bits.
+      key_parts: keys that a thread has alone, as of `KEY_PARTS`.
+      in_order: whether the same call has to give the same bits.
 
     Raises:
       SpecError: no tensor of that name, or one whose gradient no kernel computes.
@@ -176,7 +178,7 @@ def captured_gradients(
             raise SpecError(f"captured names {name!r}, score_mod captures {known}")
         reads = [read for read in found if read.tensor == tensors[name]]
         made.append(_gradient(name, reads, captured[name], sizes, key_parts))
-        if key_parts is not None and made[-1].lead is None:
+        if in_order and made[-1].lead is None:
             why = "several reads of its elements"
             if len(reads) == 1:
                 why = f"{QUARTERS} parts of it for each query and head have more than 2^28 elements"
@@ -192,7 +194,7 @@ def _gradient(
     reads: Sequence[Read],
     array: object,
     sizes: Mapping[str, int],
-    key_parts: str | None,
+    key_parts: str,
 ) -> CapturedGradient:
     """The gradient of one tensor. Errors as of `captured_gradients`."""
     tensor = view(array, name)
@@ -213,7 +215,7 @@ def _gradient(
 
 
 def _lead(
-    read: Read, shape: Sequence[int], sizes: Mapping[str, int], key_parts: str | None
+    read: Read, shape: Sequence[int], sizes: Mapping[str, int], key_parts: str
 ) -> tuple[str, ...] | None:
     """The coordinates of scores by which several read an element; None if they are added to it."""
     pairs = list(zip(read.axes, shape, strict=True))
@@ -222,8 +224,6 @@ def _lead(
     is_sparse = any(axis not in own and extent > 1 for axis, extent in pairs)
     most = MOST_SPARSE
     if read.pattern in (Pattern.DISTANCE, Pattern.SCATTER):
-        if key_parts is None:
-            return None
         lead, most = (*(x for x in lead if x != "k"), key_parts), MOST_IN_ORDER
     count = math.prod((*(sizes[x] for x in lead), *shape))
     return None if is_sparse and count > most else lead
