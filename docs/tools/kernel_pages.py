@@ -69,6 +69,12 @@ def _gradients() -> Any:
     return KvGradientsSpec(heads=4, kv_heads=2, head_dim=128, mask=am.causal())
 
 
+def _latent_gradients() -> Any:
+    from attn_mlir.compiling.backward.mla_gradients import MlaKvGradientsSpec
+
+    return MlaKvGradientsSpec(heads=4, nope_dim=128, rope_dim=64, v_head_dim=128, mask=am.causal())
+
+
 KERNELS = (
     Shown("attention/tensor_memory", "sm_100a", "causal, head size 128", _mha()),
     Shown("attention/warpgroups", "sm_90a", "causal, head size 128", _mha()),
@@ -90,6 +96,12 @@ KERNELS = (
         "sm_100a",
         "dK and dV, causal, head size 128",
         _gradients,
+    ),
+    Shown(
+        "backward/latent",
+        "sm_90a",
+        "dK and dV, causal, 128 + 64 columns",
+        _latent_gradients,
     ),
     Shown("latent/prefill", "sm_100a", "causal, 128 + 64 columns", _latent),
     Shown("latent/decode", "sm_100a", "64 heads", lambda: am.MlaDecodeSpec(heads=64)),
