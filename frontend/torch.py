@@ -110,8 +110,10 @@ def sdpa_and_lse(
                 "query is a nested tensor, and the sequence is sharded: pass dense tensors, or "
                 "call outside of context_parallel"
             )
+        if return_lse:
+            raise SpecError("query is a nested tensor, of which LSE is not returned")
         enable_gqa = flag("enable_gqa", enable_gqa)
-        return attend_jagged(query, key, value, attn_mask, is_causal, scale, enable_gqa)
+        return attend_jagged(query, key, value, attn_mask, is_causal, scale, enable_gqa), None
     query, key, value = checked(query, key, value)
     operands = fold(query, key, value, enable_gqa=flag("enable_gqa", enable_gqa))
     score_mod: ScoreMod | None = None

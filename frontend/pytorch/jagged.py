@@ -81,7 +81,8 @@ def attend_jagged(
       is_causal: query i of a sequence sees its keys 0 ... i.
 
     Returns:
-      A nested tensor with the offsets of query; rows of no sequence are 0.
+      A nested tensor with the offsets of query. Where it has lengths, rows of no sequence are 0;
+      else rows behind the last one are not written.
 
     Raises:
       SpecError: an argument is wrong or has no kernel.

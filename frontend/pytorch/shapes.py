@@ -131,8 +131,8 @@ def outside_of(rows: Any, used: Any, offsets: Any = None) -> Any:
     Args:
       rows: [batch, rows, ...], or [rows, ...] with offsets.
       used: [batch], the length of each sequence.
-      offsets: [batch + 1], where sequences begin and the last one ends; a row behind that is
-        outside.
+      offsets: [batch + 1], where sequences begin and the last one ends; rows before the first one
+        and behind the last one are outside.
     """
     used = torch.as_tensor(used, device=rows.device)
     if offsets is None:
@@ -141,7 +141,8 @@ def outside_of(rows: Any, used: Any, offsets: Any = None) -> Any:
     numbers = torch.arange(rows.shape[0], dtype=offsets.dtype, device=rows.device)
     sequence = torch.searchsorted(offsets[1:], numbers, right=True)
     known = sequence.clamp(max=used.shape[0] - 1)
-    return (numbers - offsets[known] >= used[known]) | (sequence != known)
+    place = numbers - offsets[known]
+    return (place < 0) | (place >= used[known]) | (sequence != known)
 
 
 def at_tracing_time(ask: Callable[[], bool]) -> bool:

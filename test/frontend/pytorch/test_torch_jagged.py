@@ -12,6 +12,7 @@ inner: Any = pytest.importorskip("torch.nested._internal.sdpa")
 import attn_mlir.torch as at  # noqa: E402
 from attn_mlir.aten import operators  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.pytorch.shapes import outside_of  # noqa: E402
 
 D = 64
 sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -83,6 +84,20 @@ def test_the_result_is_combined_with_the_query() -> None:
     rows = [x for _, x in (q, k, v)]
     check(made, rows, [spans(offsets, lengths)] * 3, is_causal=True)
     assert not any(x.grad[outside].any() for x in rows)
+
+
+@pytest.mark.slow
+def test_rows_before_the_first_sequence_are_outside() -> None:
+    """As of `torch.nested.narrow`, whose first offset is where the first sequence begins."""
+    start, length = torch.tensor([3, 2]), torch.tensor([5, 3])
+    x = torch.full((2, 10, 2, D), torch.nan).bfloat16()
+    for i, (begin, count) in enumerate(zip(start, length, strict=True)):
+        x[i, begin : begin + count] = i
+    x = torch.nested.narrow(x, 1, start, length, layout=torch.jagged).transpose(1, 2)
+    rows = at.scaled_dot_product_attention(x, x, x).transpose(1, 2).values()
+    assert rows[12:15].eq(1).all() and not rows[[*range(12), *range(15, 20)]].any()
+    outside = outside_of(rows, length, x.offsets())
+    assert outside.tolist() == [not (3 <= i < 8 or 12 <= i < 15) for i in range(20)]
 
 
 @pytest.mark.slow
