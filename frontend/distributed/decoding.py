@@ -52,7 +52,7 @@ def decode_combine(
             raise SpecError(f"how must be one of {', '.join(HOW)}, got {shown(how)}")
         _check(o, lse, sinks, members.size)
         shared = {"shape of o": tuple(o.shape), "dtype": o.dtype, "how": how}
-        shared["sinks"] = sinks is not None
+        shared["sinks"] = None if sinks is None else sinks.dtype
     members.agree("decode_combine", shared, o.shape[-3])
     is_flat = o.dim() == 3
     if how == "a2a":

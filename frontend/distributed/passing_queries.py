@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from attn_mlir.api import attention as api
 from attn_mlir.api.outside_graphs import outside_graphs
+from attn_mlir.api.plan import Plan
 from attn_mlir.api.planners import planner_of
 from attn_mlir.caches import CACHES
 from attn_mlir.calls import attention
@@ -71,16 +72,17 @@ def pass_q_attention(
     with members.checked():
         _check(q, k, v, new, sinks)
         q = readable("q", q)
+        options = {"scale": scale, "device": device, "return_lse": True}
+        _planned(q, k, v, max(1, q.shape[1]), options)  # k may differ from that of the last call
         shared: dict[str, object] = {
             "batch, heads and head_dim": (q.shape[0], *q.shape[2:]),
             "dtype": q.dtype,
             "scale": scale,
             "new": new is not None,
-            "sinks": None if sinks is None else sinks.dtype,
+            "sinks": None if sinks is None else (tuple(sinks.shape), sinks.dtype),
         }
     counts = members.agree(NAME, shared, q.shape[1])
     most = max(counts)
-    options = {"scale": scale, "device": device, "return_lse": True}
     members.prepare(lambda: _prepare(q, k, v, most * members.size, sinks, options))
     with members.watched(NAME):
         parts, sums = _parts(members, q, k, v, most, options)
@@ -116,11 +118,15 @@ def _parts(
 
 def _prepare(q: Any, k: Any, v: Any, rows: int, sinks: Any, options: Mapping[str, Any]) -> None:
     """Plans and compiles the kernels; errors of `attention` and `merge_states`."""
-    queries = Operands.of(q, q, q).cut(rows, rows).q
-    planner = planner_of(api.attention)
-    given = (queries, k) if v is None else (queries, k, v)
-    planner(*given, **options).bundles()
+    _planned(q, k, v, rows, options).bundles()
     prepare_merge(Operands.of(q, q, q), options["device"], sinks)
+
+
+def _planned(q: Any, k: Any, v: Any, rows: int, options: Mapping[str, Any]) -> Plan:
+    """The call of `attention` for so many queries."""
+    queries = Operands.of(q, q, q).cut(rows, rows).q
+    given = (queries, k) if v is None else (queries, k, v)
+    return planner_of(api.attention)(*given, **options)
 
 
 def _check(q: Any, k: Any, v: Any, new: Any, sinks: Any) -> None:

@@ -46,7 +46,7 @@ def dot_product_attention(
     Args:
       query: [batch, T, N, H] or [T, N, H], bfloat16 or float16.
       key: [batch, S, K, H] or [S, K, H]; K divides N.
-      value: as key.
+      value: as key; its head size may be another.
       bias: floats that are added to the scores: [batch, N, T, S], each 1 or that of the scores.
       mask: of bool, True for visible scores; shapes as of bias.
       is_causal: query i sees keys 0 ... i.
@@ -56,7 +56,8 @@ def dot_product_attention(
       return_residual: also return LSE, [batch, T, N] or [T, N] in key's dtype.
 
     Returns:
-      O of query's shape. That of a query that sees no key is 0, where jax gives the mean of value.
+      O of query's shape and value's head size. That of a query that sees no key is 0, where jax
+      gives the mean of value.
 
     Raises:
       SpecError: an argument is wrong, or has no kernel: float32.
@@ -93,10 +94,11 @@ def dot_product_attention(
     except SpecError as error:
         rename(error, NAMES)
         raise
+    o = o.reshape((*shape[:-1], v.shape[-1]))
     if not return_residual:
-        return o.reshape(shape)
+        return o
     rows = jnp.swapaxes(lse[0], 1, 2).astype(k.dtype)
-    return o.reshape(shape), module.jax.lax.stop_gradient(rows.reshape(shape[:-1]))
+    return o, module.jax.lax.stop_gradient(rows.reshape(shape[:-1]))
 
 
 def _mask(is_causal: bool, window: Any) -> Mask | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,8 @@ def _is_array(name: str, value: object) -> bool:
     if name in ("q", "k", "v"):
         return True
     if not isinstance(value, jax.Array | np.ndarray):
+        if not isinstance(value, Hashable):  # jax compiles a call once for equal options
+            as_array(name, value)
         return False
     if name not in ARRAYS:
         raise SpecError(f"{name} must be known when jax traces the call, got {shown(value, 40)}")

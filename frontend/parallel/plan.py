@@ -14,7 +14,7 @@ from attn_mlir.parallel.schemes import SCHEMES, Prediction, limit, predict
 
 GB = 1e9
 INTER = 45e9  # bytes/s, of NDR InfiniBand, a port for each GPU: see `Links`
-MAX_GBS = 1e6  # of a link
+MIN_GBS, MAX_GBS = 1e-6, 1e6  # of a link
 LEVEL = 0.02  # schemes so close are level, and the one that needs the least memory is picked
 CALLS = {
     "ring-pull": "ring_attention on the GPUs of one host",
@@ -173,8 +173,8 @@ def _reason(best: Prediction, others: list[Prediction]) -> str:
 
 def _bandwidth(name: str, value: object) -> float:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < cast(float, value) <= MAX_GBS:
+    if not is_number or not MIN_GBS <= cast(float, value) <= MAX_GBS:
         raise SpecError(
-            f"{name} must be above 0 and at most {MAX_GBS:.0f} GB/s, got {shown(value)}"
+            f"{name} must be from {MIN_GBS:g} to {MAX_GBS:.0f} GB/s, got {shown(value)}"
         )
     return cast(float, value) * GB

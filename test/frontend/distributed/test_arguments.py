@@ -16,6 +16,7 @@ import attn_mlir as am  # noqa: E402
 from attn_mlir import distributed as ad  # noqa: E402
 from attn_mlir import mods  # noqa: E402
 from attn_mlir.compiling.compiler import RequestedKernel, recording  # noqa: E402
+from attn_mlir.distributed.members import Members  # noqa: E402
 from attn_mlir.distributed.problem import Problem  # noqa: E402
 from attn_mlir.distributed.ulysses import attend_heads  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
@@ -122,6 +123,19 @@ def test_shards_of_any_strides_are_read_as_they_look(alone: None, scheme: str) -
     found = torch.autograd.grad(o.float().sum(), one)[0]
     found_dense = torch.autograd.grad(other.float().sum(), dense)[0]
     assert torch.equal(found, found_dense.sum(2, keepdim=True))
+
+
+@pytest.mark.parametrize(
+    "shape, text",
+    [((2, 16, 2, 32), "k has batch 2"), ((1, 16, 3, 32), "kv_heads must divide heads")],
+)
+def test_keys_that_do_not_fit_are_refused_before_queries_travel(
+    alone: None, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], text: str
+) -> None:
+    monkeypatch.setattr(Members, "watched", None)
+    keys = torch.zeros(shape, dtype=torch.bfloat16)
+    with pytest.raises(SpecError, match=text):
+        ad.pass_q_attention(operands()[0], keys, keys, device="emulator")
 
 
 @pytest.mark.parametrize("call", [lambda x: ad.unshard(x), lambda x: ad.shard(x)])

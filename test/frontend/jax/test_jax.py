@@ -298,6 +298,9 @@ REFUSED: dict[str, Any] = {
     "query_seq_lengths has batch 3, query has 2": lambda q, k, v: dot_product_attention(
         q, k, v, query_seq_lengths=jnp.ones(3, jnp.int32)
     ),
+    "key_value_seq_lengths must be an array of jax or numpy": lambda q, k, v: dot_product_attention(
+        q, k, v, key_value_seq_lengths=[S, S]
+    ),
     "has no argument dropout": lambda q, k, v: dot_product_attention(q, k, v, dropout=0.1),
     "out is not offered for arrays of jax": lambda q, k, v: attention(q, k, v, out=np.zeros(1)),
     "device is not offered": lambda q, k, v: attention(q, k, v, device="emulator"),
@@ -333,11 +336,11 @@ def test_another_implementation_is_ours(monkeypatch: pytest.MonkeyPatch) -> None
     ]
 
 
-def test_operands_of_one_sequence() -> None:
+def test_operands_of_one_sequence_and_values_of_fewer_elements() -> None:
     q, k, v = (x[0] for x in operands())
-    o, lse = dot_product_attention(q, k, v, return_residual=True)
-    near(o, truth(*wide([q, k, v])))
-    assert o.shape == (T, N, H) and lse.shape == (T, N)
+    o, lse = dot_product_attention(q, k, v[..., :32], return_residual=True)
+    near(o, truth(*wide([q, k, v]))[..., :32])
+    assert o.shape == (T, N, 32) and lse.shape == (T, N)
 
 
 @pytest.mark.parametrize("version, fits", [("0.9.2", False), ("0.11.9", True), ("0.12.0", False)])
