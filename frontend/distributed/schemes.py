@@ -48,6 +48,10 @@ def ring_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[
     than three shards of them. Masks and functions see positions of the whole sequence. Autograd
     gets the gradients of q, k, v and sinks; they have the same bits every time.
 
+    A rank whose call has the arguments of its call before, own tokens included, does not ask the
+    others again. Another length has to change the own tokens of every rank, as multiples of twice
+    the ranks do: otherwise ranks wait for one another until the timeout, which ends the group.
+
     Args:
       q: [batch, own tokens, heads, head_dim], bf16 or f16.
       k: [batch, own tokens, kv_heads, head_dim]; kv_heads divides heads.
