@@ -9,7 +9,7 @@ import pytest
 
 from attn_mlir.bench.traces import DOCS, PICTURES, picture
 
-OTHERS = {"attention_speed"}  # what `bench/attention.py` draws
+OTHERS = {"attention_speed", "distributed"}  # those of other programs
 
 
 def names(svg: str) -> set[str]:
