@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from attn_mlir.api import attention as api
 from attn_mlir.api.outside_graphs import outside_graphs
-from attn_mlir.api.plan import Plan
 from attn_mlir.api.planners import planner_of
 from attn_mlir.caches import CACHES
 from attn_mlir.calls import attention
@@ -73,8 +72,6 @@ def pass_q_attention(
     with members.checked():
         _check(q, k, v, new, sinks)
         q = readable("q", q)
-        options = {"scale": scale, "device": device, "return_lse": True}
-        _planned(q, k, v, max(1, q.shape[1]), options)  # k may differ from that of the last call
         shared: dict[str, object] = {
             "batch, heads and head_dim": (q.shape[0], *q.shape[2:]),
             "dtype": q.dtype,
@@ -84,6 +81,7 @@ def pass_q_attention(
         }
     counts = members.agree(NAME, shared, q.shape[1])
     most = max(counts)
+    options = {"scale": scale, "device": device, "return_lse": True}
     members.prepare(lambda: _prepare(q, k, v, most * members.size, sinks, options))
     with members.watched(NAME):
         parts, sums = _parts(members, q, k, v, most, options)
@@ -119,15 +117,11 @@ def _parts(
 
 def _prepare(q: Any, k: Any, v: Any, rows: int, sinks: Any, options: Mapping[str, Any]) -> None:
     """Plans and compiles the kernels; errors of `attention` and `merge_states`."""
-    _planned(q, k, v, rows, options).bundles()
-    prepare_merge(Operands.of(q, q, q), options["device"], sinks)
-
-
-def _planned(q: Any, k: Any, v: Any, rows: int, options: Mapping[str, Any]) -> Plan:
-    """The call of `attention` for so many queries."""
     queries = Operands.of(q, q, q).cut(rows, rows).q
+    planner = planner_of(api.attention)
     given = (queries, k) if v is None else (queries, k, v)
-    return planner_of(api.attention)(*given, **options)
+    planner(*given, **options).bundles()
+    prepare_merge(Operands.of(q, q, q), options["device"], sinks)
 
 
 def _check(q: Any, k: Any, v: Any, new: Any, sinks: Any) -> None:
@@ -145,8 +139,16 @@ def _check(q: Any, k: Any, v: Any, new: Any, sinks: Any) -> None:
     if not isinstance(k, CACHES):
         for name, x in (("k", k), ("v", v)):
             check_sendable(name, x)
-        if v.shape[-1] != q.shape[3]:
-            raise SpecError(f"v has head size {v.shape[-1]}, q has {q.shape[3]}")
+        batch, heads, width = q.shape[0], q.shape[2], q.shape[3]
+        wanted = (batch, k.shape[1], k.shape[2], width) if k.dim() == 4 else ()
+        for name, x in (("k", k), ("v", v)):
+            if tuple(x.shape) != wanted or x.dtype != q.dtype or x.device != q.device:
+                raise SpecError(
+                    f"{name} must be [{batch}, own cached tokens, kv_heads, {width}] of {q.dtype} "
+                    f"on {q.device}, got {list(x.shape)} of {x.dtype} on {x.device}"
+                )
+        if not k.shape[2] or heads % k.shape[2]:
+            raise SpecError(f"k has {k.shape[2]} heads, which must divide the {heads} of q")
     if sinks is not None:
         check_sendable("sinks", sinks)
     if new is None:
