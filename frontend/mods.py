@@ -154,7 +154,7 @@ def alibi(slopes: Any, *, offset: Any = 0) -> ScoreMod:
         _check("offset", offset, (1,), INTEGERS)
     return functools.partial(
         _biased_by_slope,
-        slopes=table,
+        table=table,
         offset=offset,
         by_batch=len(shape) == 2,
         is_array=is_array,
@@ -163,9 +163,9 @@ def alibi(slopes: Any, *, offset: Any = 0) -> ScoreMod:
 
 def _biased_by_slope(
     score: Any, b: Any, h: Any, q: Any, k: Any,
-    *, slopes: Any, offset: Any, by_batch: bool, is_array: bool,
+    *, table: Any, offset: Any, by_batch: bool, is_array: bool,
 ) -> Any:  # fmt: skip
-    slope = slopes[b, h] if by_batch else slopes[h]
+    slope = table[b, h] if by_batch else table[h]
     return score - slope * abs(q + (offset[b] if is_array else offset) - k)
 
 
@@ -464,7 +464,7 @@ _JOINS: dict[str, Callable[..., Any]] = {"and": _all_of, "or": _any_of, "compose
 _SCORES = ("batch", "heads", "sq", "sk")
 _ARRAYS: dict[Callable[..., Any], dict[str, _Array]] = {  # of each function, by keyword
     _biased_by_slope: {
-        "slopes": _Array("slopes", ("batch", "heads")),
+        "table": _Array("slopes", ("batch", "heads")),
         "offset": _Array("offset", ("batch",)),
     },
     _biased_by_distance: {"table": _Array("table", ("heads", ""))},

@@ -130,7 +130,9 @@ def run_with_sinks(
     last: Any,
 ) -> Any:  # fmt: skip
     """FlashInfer's prefill from pages, with sinks."""
-    wrapper = flashinfer.BatchAttentionWithAttentionSinkWrapper(SCRATCH, q_data_type=BF16)
+    wrapper = flashinfer.BatchAttentionWithAttentionSinkWrapper(
+        SCRATCH, q_data_type=BF16, head_dim_qk=DIM, head_dim_vo=DIM
+    )
     wrapper.plan(qo_indptr, indptr, indices, last, HEADS, HEADS, DIM, PAGE, q_data_type=BF16)
     return wrapper.run(q, (k_pages, v_pages), sink, DIM**-0.5)
 
@@ -552,10 +554,13 @@ KINDS: dict[Callable[..., Any], str] = {
 }
 
 
-OPERANDS = ("q", "k", "v", "qkv", "kv", "query", "key", "value")
+OPERANDS = (
+    *("q", "k", "v", "qkv", "kv", "query", "key", "value"),
+    *("q_nope", "q_rope", "k_nope", "k_rope"),
+)
 TRAINED = (
     *("attention, padded", "attention, packed", "attention, captured"),
-    *("scaled_dot_product_attention", "flex_attention"),
+    *("scaled_dot_product_attention", "flex_attention", "mla"),
     *(x for x in CALLS if "flash_attn_" in x),
 )
 

@@ -194,7 +194,7 @@ def test_batch_attention() -> None:
 
 def test_sinks_of_a_wrapper_that_declares_them() -> None:
     wrapper = flashinfer.BatchAttentionWithAttentionSinkWrapper(
-        WORKSPACE, backend="fa2", q_data_type=BF16, head_dim_qk=DIM, window_left=9
+        WORKSPACE, backend="fa2", q_data_type=BF16, head_dim_qk=DIM, head_dim_vo=DIM, window_left=9
     )
     wrapper.plan(
         offsets(QUERIES), *ROWS, *SIZES, PAGE, causal=True, window_left=9, q_data_type=BF16
