@@ -282,7 +282,7 @@ def test_drawn_programs_have_the_derivatives_of_torch(op: str) -> None:
     """Wherever these are numbers; and differences agree where the program is smooth."""
     compared = smooth = 0
 
-    @settings(max_examples=40, deadline=None, database=None)
+    @settings(max_examples=40, deadline=None, database=None, derandomize=True)
     @given(programs(op), st.integers(0, 2**32 - 1))
     def check(program: Program, seed: int) -> None:
         nonlocal compared, smooth
@@ -322,10 +322,12 @@ def smooth_points(
         with np.errstate(all="ignore"):
             return np.broadcast_to((ends[0] - ends[1]) / (2 * step), at["score"].shape)
 
-    wide, narrow, middle = difference(2.0**-12), difference(2.0**-14), difference(2.0**-13)
+    wide, middle, narrow = difference(2.0**-12), difference(2.0**-13), difference(2.0**-14)
+    close = difference(2.0**-20)  # of others that agree, each may span several jumps
     with np.errstate(all="ignore"):
         extrapolated = (4 * narrow - middle) / 3
         settled = (abs(wide - middle) < 1e-5) & (abs(middle - narrow) < 1e-5) & (abs(narrow) < 100)
+        settled &= abs(narrow - close) < 1e-4
     slope = evaluate(derivative.program(derivative.slope), at, tensors).score
     got = np.broadcast_to(slope, at["score"].shape)
     settled &= np.isfinite(got) & calm
