@@ -188,8 +188,6 @@ def by_torch(
         "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
         "min": torch.minimum,
         "max": torch.maximum,
-        "f16": lambda x: x + (x.half().double() - x).detach(),
-        "bf16": lambda x: x + (x.bfloat16().double() - x).detach(),
     }
     bounds = {"min": "max", "max": "min"}
     known = values(Derivative(program.nodes, program.tensors, 0, 0, (), None, ()), at, tensors)
@@ -211,6 +209,9 @@ def by_torch(
                 made = torch.clamp(moving, **{bounds[node.op]: bound})
             else:
                 made = functions[node.op](*args)
+        elif node.type == "f32" and node.op in ("f16", "bf16"):
+            (x,) = args  # rounded as ours: torch rounds float64 twice, by way of float32
+            made = x + (made - x).detach()
         elif node.type == "f32" and node.op in functions:
             made = functions[node.op](*args)
         found.append(made)
@@ -282,7 +283,7 @@ def test_drawn_programs_have_the_derivatives_of_torch(op: str) -> None:
     """Wherever these are numbers; and differences agree where the program is smooth."""
     compared = smooth = 0
 
-    @settings(max_examples=40, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=40, deadline=None, database=None)
     @given(programs(op), st.integers(0, 2**32 - 1))
     def check(program: Program, seed: int) -> None:
         nonlocal compared, smooth
