@@ -5,6 +5,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import ext
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.parents import parent_misfit
+from attn_mlir.dialect.attn.verifier import verified
 
 
 class KeepOp(AttnDialect.Operation, name="keep"):
@@ -28,6 +29,4 @@ class KeepOp(AttnDialect.Operation, name="keep"):
         """Checks the type of the condition and that an `attn` operation encloses it."""
         kind = self.condition.type
         misfit = "" if str(kind) == "i1" else f"a condition of type i1, got {kind}"
-        if misfit := misfit or parent_misfit(self):
-            self.location.emit_error(f"'attn.keep' op expects {misfit}")
-        return not misfit
+        return verified(self, misfit or parent_misfit(self))

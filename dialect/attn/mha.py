@@ -15,10 +15,11 @@ from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.masks.shifted import shifted
 from attn_mlir.dialect.attn.offsets import OffsetsOp
 from attn_mlir.dialect.attn.region import region_misfit
-from attn_mlir.dialect.attn.shapes import rank_misfit, shape_misfit
+from attn_mlir.dialect.attn.shapes import axes_in_memory, logical_types, shape_misfit
 from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
+from attn_mlir.dialect.attn.verifier import group_misfit, scale_misfit, tensors_misfit, verified
 from attn_mlir.dialect.attn.yield_ import YieldOp
 from attn_mlir.element_types import NARROW_MLIR, WIDE_MLIR
 from attn_mlir.errors import SpecError
@@ -43,7 +44,6 @@ _SHAPE_AXES = {
 _RAGGED_RESULTS = {"o": ("total", "heads", "v_head_dim"), "lse": ("heads", "total")}
 _PARTIAL_AXES = {"batch": "splits x batch", "total": "splits x total"}
 _TERMS = "terms"  # first axis of the LSE of parts
-_RAGGED_RANK = 3  # axes of ragged queries
 _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
 
@@ -204,8 +204,7 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
             _check_shapes(self)
             _check_mask(self)
         except _Invalid as invalid:
-            self.location.emit_error(f"'attn.mha' op expects {invalid}")
-            return False
+            return verified(self, str(invalid))
         return True
 
     def verify_region_invariants(self) -> bool:
@@ -213,16 +212,13 @@ class MhaOp(AttnDialect.Operation, name="mha", traits=[Pure]):
         try:
             _check_score_mod(self)
         except _Invalid as invalid:
-            self.location.emit_error(f"'attn.mha' op expects {invalid}")
-            return False
+            return verified(self, str(invalid))
         return True
 
 
 def _axes(op: MhaOp) -> dict[str, tuple[str, ...]]:
     """Names of the axes of every operand and result; results are stored as q is."""
-    stored = stored_type(op.q)
-    is_ragged = isinstance(stored, ir.RankedTensorType) and stored.rank == _RAGGED_RANK
-    axes = _SHAPE_AXES | _RAGGED_RESULTS if is_ragged and op.q.type != stored else _SHAPE_AXES
+    axes = axes_in_memory(op, _SHAPE_AXES, {"q": _RAGGED_RESULTS})
     if not op.is_partial:
         return axes
     parts = {
@@ -232,16 +228,9 @@ def _axes(op: MhaOp) -> dict[str, tuple[str, ...]]:
     return axes | parts | {"lse": (_TERMS, *parts["lse"])}
 
 
-def _types(op: MhaOp) -> dict[str, Any]:
-    """The logical type of each operand and result with axes."""
-    return {name: logical_type(getattr(op, name)) for name in _SHAPE_AXES}
-
-
 def _check_types(op: MhaOp) -> None:
     """Ranks and element types of every tensor, and the type of the scale."""
-    axes = _axes(op)
-    shown = {name: getattr(op, name).type for name in axes}
-    if misfit := rank_misfit(_types(op), axes, shown):
+    if misfit := tensors_misfit(op, _axes(op)):
         raise _Invalid(misfit)
     element = op.element_type
     if str(element) not in ELEMENT_TYPES:
@@ -260,17 +249,15 @@ def _check_types(op: MhaOp) -> None:
         raise _Invalid(f"lse elements of type f32, got {op.lse.type.element_type}")
     if op.is_partial and op.lse.type.shape[0] != LSE_TERMS:
         raise _Invalid(f"partial lse of {LSE_TERMS} terms, got {op.lse.type}")
-    if str(op.scale.type) != "f32":
-        raise _Invalid(f"scale of type f32, got {op.scale.type}")
+    if misfit := scale_misfit(op):
+        raise _Invalid(misfit)
 
 
 def _check_shapes(op: MhaOp) -> None:
     """Checks that an axis has one length wherever it occurs, and heads a multiple of kv_heads."""
-    if misfit := shape_misfit(_types(op), _axes(op), _STATIC_AXES):
+    axes = _axes(op)
+    if misfit := shape_misfit(logical_types(op, axes), axes, _STATIC_AXES) or group_misfit(op):
         raise _Invalid(misfit)
-    heads, kv_heads = op.heads, op.kv_heads
-    if heads % kv_heads:
-        raise _Invalid(f"heads to be a multiple of kv_heads, got {heads} and {kv_heads}")
 
 
 def _check_mask(op: MhaOp) -> None:

@@ -15,7 +15,7 @@ from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, SCHEDULE
 from attn_mlir.dialect.attn.scaled import make_scaled
-from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
+from attn_mlir.dialect.attn.shapes import Axes, axes_in_memory, logical_types, shape_misfit
 from attn_mlir.dialect.attn.storage import (
     cache_views,
     logical_type,
@@ -23,6 +23,7 @@ from attn_mlir.dialect.attn.storage import (
     sequences_view,
     stored_type,
 )
+from attn_mlir.dialect.attn.verifier import group_misfit, scale_misfit, tensors_misfit, verified
 from attn_mlir.element_types import ELEMENT_TYPES, NARROW_MLIR, WIDE_MLIR
 
 OPERAND_TYPES = (*WIDE_MLIR, *NARROW_MLIR)
@@ -32,12 +33,15 @@ TABLES = {"v": "v_descale"}  # of sequences and heads
 NARROW_ROPE = ("bf16", "f8E4M3FN")  # of the other operands, and of k_rope under these
 WIDE_ROPE = ("f8E4M3FN", "bf16")  # of the other operands, and of q_rope and k_rope beside these
 
-_AXES: dict[str, Axes] = {
+OPERAND_AXES: dict[str, Axes] = {
     "q_nope": ("batch", "sq", "heads", "nope"),
     "q_rope": ("batch", "sq", "heads", "rope"),
     "k_nope": ("batch", "sk", "kv_heads", "nope"),
     "k_rope": ("batch", "sk", "one head", "rope"),
     "v": ("batch", "sk", "kv_heads", "v_head_dim"),
+}
+_AXES: dict[str, Axes] = {
+    **OPERAND_AXES,
     "o": ("batch", "sq", "heads", "v_head_dim"),
     "lse": ("batch", "heads", "sq"),
 }
@@ -45,7 +49,6 @@ _RAGGED_RESULTS: dict[str, Axes] = {
     "o": ("total", "heads", "v_head_dim"),
     "lse": ("heads", "total"),
 }
-_OPERANDS = tuple(name for name in _AXES if name not in _RAGGED_RESULTS)
 _STATIC_AXES = ("heads", "kv_heads", "one head", "nope", "rope", "v_head_dim")
 
 
@@ -163,10 +166,9 @@ class MlaOp(AttnDialect.Operation, name="mla", traits=[Pure]):
 
     def verify_invariants(self) -> bool:
         """Checks operand and result types, the agreement of the shapes and the mask."""
-        misfit = _type_misfit(self) or _shape_misfit(self) or mask_misfit(self.mask)
-        if misfit:
-            self.location.emit_error(f"'attn.mla' op expects {misfit}")
-        return not misfit
+        axes = axes_in_memory(self, _AXES, {"q_nope": _RAGGED_RESULTS})
+        misfit = _type_misfit(self, axes) or latent_shape_misfit(self, axes)
+        return verified(self, misfit or mask_misfit(self.mask))
 
 
 def _bits(operand: Any) -> int:
@@ -175,28 +177,15 @@ def _bits(operand: Any) -> int:
     return int(element.width)
 
 
-def _types(op: MlaOp) -> dict[str, Any]:
-    """The logical type of each operand and result with axes."""
-    return {name: logical_type(getattr(op, name)) for name in _AXES}
-
-
-def _axes(op: MlaOp) -> dict[str, Axes]:
-    """Names of the axes of every operand and result; results lie as q_nope does."""
-    kind, stored = op.q_nope.type, stored_type(op.q_nope)
-    rank = stored.rank if isinstance(stored, ir.RankedTensorType) else 0
-    is_ragged = kind != stored and rank < len(_AXES["q_nope"])
-    return _AXES | _RAGGED_RESULTS if is_ragged else _AXES
-
-
-def _type_misfit(op: MlaOp) -> str:
+def _type_misfit(op: MlaOp, axes: Mapping[str, Axes]) -> str:
     """The error in ranks and element types; "" if none."""
-    types, axes = _types(op), _axes(op)
-    if misfit := rank_misfit(types, axes, {name: getattr(op, name).type for name in axes}):
+    if misfit := tensors_misfit(op, axes):
         return misfit
+    types = logical_types(op, axes)
     element = op.element_type
     if str(element) not in OPERAND_TYPES:
         return f"q_nope elements of type {', '.join(OPERAND_TYPES)}, got {element}"
-    for name in _OPERANDS:
+    for name in OPERAND_AXES:
         got = types[name].element_type
         allowed = [str(element)]
         if name == "k_rope" and str(element) == NARROW_ROPE[0]:
@@ -213,19 +202,21 @@ def _type_misfit(op: MlaOp) -> str:
         return f"o elements of type {', '.join(OUTPUT_TYPES)}, got {op.output_type}"
     if str(op.lse.type.element_type) != "f32":
         return f"lse elements of type f32, got {op.lse.type.element_type}"
-    return "" if str(op.scale.type) == "f32" else f"scale of type f32, got {op.scale.type}"
+    return scale_misfit(op)
 
 
-def _shape_misfit(op: MlaOp) -> str:
-    """The error in extents; "" if none."""
-    types = _types(op)
-    if misfit := shape_misfit(types, _axes(op), _STATIC_AXES):
+def latent_shape_misfit(op: Any, axes: Mapping[str, Axes]) -> str:
+    """The error in extents of `attn.mla`, or of an operation on its gradients; "" if none.
+
+    Args:
+      axes: names of the axes of every operand and result.
+    """
+    types = logical_types(op, axes)
+    if misfit := shape_misfit(types, axes, _STATIC_AXES):
         return misfit
     if (rope_heads := types["k_rope"].shape[2]) != 1:
         return f"k_rope of 1 head, got {rope_heads}"
-    if op.heads % op.kv_heads:
-        return f"heads to be a multiple of kv_heads, got {op.heads} and {op.kv_heads}"
-    return ""
+    return group_misfit(op)
 
 
 def make_mla(

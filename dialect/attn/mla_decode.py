@@ -17,6 +17,7 @@ from attn_mlir.dialect.attn.masks import Mask, NullMask
 from attn_mlir.dialect.attn.mha import LSE_TERMS, PARTIAL, SCHEDULE
 from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
 from attn_mlir.dialect.attn.storage import cache_views, logical_type
+from attn_mlir.dialect.attn.verifier import scale_misfit, verified
 from attn_mlir.dialect.attn.workspace import WORKSPACE
 
 ELEMENT_TYPES = ("bf16", "f16")
@@ -166,9 +167,7 @@ class MlaDecodeOp(AttnDialect.Operation, name="mla_decode", traits=[Pure]):
             or mask_misfit(self.mask)
             or _option_misfit(self)
         )
-        if misfit:
-            self.location.emit_error(f"'attn.mla_decode' op expects {misfit}")
-        return not misfit
+        return verified(self, misfit)
 
 
 def _values(op: MlaDecodeOp) -> dict[str, Any]:
@@ -219,9 +218,7 @@ def _type_misfit(op: MlaDecodeOp) -> str:
     for name, wanted in {"kv": element, "o": output, "lse": "f32", **_OPTIONAL}.items():
         if name in types and str(got := types[name].element_type) != wanted:
             return f"{name} elements of type {wanted}, got {got}"
-    if str(op.scale.type) != "f32":
-        return f"scale of type f32, got {op.scale.type}"
-    return memory_misfit(op.memory) if op.memory else ""
+    return scale_misfit(op) or (memory_misfit(op.memory) if op.memory else "")
 
 
 def _size_misfit(op: MlaDecodeOp) -> str:

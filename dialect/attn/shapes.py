@@ -6,8 +6,42 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir
+from attn_mlir.dialect.attn.storage import logical_type, stored_type
 
 Axes = tuple[str, ...]
+
+
+def axes_in_memory(
+    op: Any, axes: Mapping[str, Axes], ragged: Mapping[str, Mapping[str, Axes]]
+) -> dict[str, Axes]:
+    """Names of the axes of every operand and result that an operation has.
+
+    Args:
+      axes: by the name of an operand or result.
+      ragged: by an operand's name, the axes of what is stored as this operand is, where it stands
+        for sequences but its rows lie one after the other.
+    """
+    own = {name: names for name, names in axes.items() if hasattr(op, name)}
+    for operand, stored_alike in ragged.items():
+        if is_ragged(getattr(op, operand), len(axes[operand])):
+            own |= {name: names for name, names in stored_alike.items() if name in own}
+    return own
+
+
+def is_ragged(operand: Any, rank: int) -> bool:
+    """Whether an operand is a view, and its rows are stored without a dimension of sequences.
+
+    Args:
+      rank: number of axes with that dimension.
+    """
+    stored = stored_type(operand)
+    is_tensor = isinstance(stored, ir.RankedTensorType)
+    return is_tensor and operand.type != stored and stored.rank < rank
+
+
+def logical_types(op: Any, names: Collection[str]) -> dict[str, Any]:
+    """The logical types of some operands and results, by name."""
+    return {name: logical_type(getattr(op, name)) for name in names}
 
 
 def rank_misfit(

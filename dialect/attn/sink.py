@@ -5,6 +5,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import ext
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.parents import parent_misfit
+from attn_mlir.dialect.attn.verifier import verified
 
 
 class SinkOp(AttnDialect.Operation, name="sink"):
@@ -27,6 +28,4 @@ class SinkOp(AttnDialect.Operation, name="sink"):
         """Checks the type of the logit and that an `attn` operation encloses it."""
         kind = self.logit.type
         misfit = "" if str(kind) == "f32" else f"a logit of type f32, got {kind}"
-        if misfit := misfit or parent_misfit(self):
-            self.location.emit_error(f"'attn.sink' op expects {misfit}")
-        return not misfit
+        return verified(self, misfit or parent_misfit(self))

@@ -5,6 +5,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.parents import parent_misfit
+from attn_mlir.dialect.attn.verifier import verified
 
 
 class YieldOp(AttnDialect.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
@@ -22,6 +23,4 @@ class YieldOp(AttnDialect.Operation, name="yield", traits=[ir.IsTerminatorTrait]
 
     def verify_invariants(self) -> bool:
         """Checks that an `attn` operation encloses the yield."""
-        if misfit := parent_misfit(self):
-            self.location.emit_error(f"'attn.yield' op expects {misfit}")
-        return not misfit
+        return verified(self, parent_misfit(self))

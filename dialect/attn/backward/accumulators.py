@@ -5,15 +5,10 @@ from typing import Any
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
+from attn_mlir.dialect.attn.verifier import scale_misfit, verified
 from attn_mlir.element_types import WIDE_MLIR
 
 _ROWS: Axes = ("batch", "sq", "heads", "head_dim")
-
-
-def _verified(op: Any, misfit: str) -> bool:
-    if misfit:
-        op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
-    return not misfit
 
 
 def _accum_misfit(accum: Any, **others: Any) -> str:
@@ -43,7 +38,7 @@ class ZeroRowsOp(AttnDialect.Operation, name="zero_rows", traits=[Pure]):
 
     def verify_invariants(self) -> bool:
         """Checks rank, element type and static extents."""
-        return _verified(self, _accum_misfit(self.accum.type))
+        return verified(self, _accum_misfit(self.accum.type))
 
 
 class RoundRowsOp(AttnDialect.Operation, name="round_rows", traits=[Pure]):
@@ -75,9 +70,7 @@ class RoundRowsOp(AttnDialect.Operation, name="round_rows", traits=[Pure]):
         misfit = _accum_misfit(self.accum.type, rounded=rounded)
         if not misfit and (element := str(rounded.element_type)) not in WIDE_MLIR:
             misfit = f"rounded elements of type {', '.join(WIDE_MLIR)}, got {element}"
-        if not misfit and str(self.scale.type) != "f32":
-            misfit = f"scale of type f32, got {self.scale.type}"
-        return _verified(self, misfit)
+        return verified(self, misfit or scale_misfit(self))
 
 
 def make_round_rows(accum: ir.Value, scale: ir.Value, element: ir.Type) -> RoundRowsOp:

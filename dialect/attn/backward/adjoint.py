@@ -6,6 +6,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import I32, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.parents import parent_misfit
+from attn_mlir.dialect.attn.verifier import verified
 
 PER, MODES = ("row", "score"), ("store", "add")
 
@@ -58,9 +59,7 @@ class AdjointOp(AttnDialect.Operation, name="adjoint"):
 
     def verify_invariants(self) -> bool:
         """Checks the types and coordinates, and that an `attn` operation encloses it."""
-        if misfit := self._misfit() or parent_misfit(self):
-            self.location.emit_error(f"'attn.adjoint' op expects {misfit}")
-        return not misfit
+        return verified(self, self._misfit() or parent_misfit(self))
 
     def _misfit(self) -> str:
         kind = self.target.type

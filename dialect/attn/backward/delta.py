@@ -6,6 +6,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
+from attn_mlir.dialect.attn.verifier import verified
 from attn_mlir.element_types import WIDE_MLIR
 
 _ROWS: Axes = ("batch", "sq", "heads", "v_head_dim")
@@ -110,9 +111,7 @@ _SINK_TYPES = ("f32", *WIDE_MLIR)
 
 def _report(op: Any, known: Mapping[str, Axes]) -> bool:
     misfit = f"at most one tensor as dlse, got {len(op.dlse)}" if len(op.dlse) > 1 else ""
-    if misfit := misfit or _misfit(op, known):
-        op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
-    return not misfit
+    return verified(op, misfit or _misfit(op, known))
 
 
 def tensors_of(op: DeltaOp | SinkDeltaOp) -> dict[str, ir.Value]:

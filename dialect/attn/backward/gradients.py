@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
-from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to_attr
+from attn_mlir.dialect.attn.attributes import mask_misfit, mask_to_attr
 from attn_mlir.dialect.attn.backward.adjoint import AdjointOp
 from attn_mlir.dialect.attn.backward.row_weights import RowWeightsOp
 from attn_mlir.dialect.attn.backward.slope import SlopeOp
@@ -16,27 +16,28 @@ from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.join import JoinOp
 from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
+from attn_mlir.dialect.attn.mha import MhaOp
 from attn_mlir.dialect.attn.offsets import OffsetsOp
 from attn_mlir.dialect.attn.region import argument_types, inside, region_misfit
-from attn_mlir.dialect.attn.shapes import Axes, rank_misfit, shape_misfit
+from attn_mlir.dialect.attn.shapes import Axes, axes_in_memory, logical_types, shape_misfit
 from attn_mlir.dialect.attn.sink import SinkOp
-from attn_mlir.dialect.attn.storage import logical_type, stored_type
+from attn_mlir.dialect.attn.storage import stored_type
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
+from attn_mlir.dialect.attn.verifier import group_misfit, verified, wide_misfit
 from attn_mlir.dialect.attn.yield_ import YieldOp
-from attn_mlir.element_types import WIDE_MLIR
 
-_OPERANDS: dict[str, Axes] = {
-    "q": ("batch", "sq", "heads", "head_dim"),
-    "k": ("batch", "sk", "kv_heads", "head_dim"),
-    "v": ("batch", "sk", "kv_heads", "v_head_dim"),
+_Q: Axes = ("batch", "sq", "heads", "head_dim")
+_K: Axes = ("batch", "sk", "kv_heads", "head_dim")
+_V: Axes = ("batch", "sk", "kv_heads", "v_head_dim")
+_AXES: dict[str, Axes] = {
+    "q": _Q,
+    "k": _K,
+    "v": _V,
     "do": ("batch", "sq", "heads", "v_head_dim"),
-    "lse": ("batch", "heads", "sq"),
-    "delta": ("batch", "heads", "sq"),
-}
-_RESULTS: dict[str, Axes] = {
-    **dict.fromkeys(("dq", "dq_accum"), _OPERANDS["q"]),
-    "dk": _OPERANDS["k"],
-    "dv": _OPERANDS["v"],
+    **dict.fromkeys(("lse", "delta"), ("batch", "heads", "sq")),
+    **dict.fromkeys(("dq", "dq_accum"), _Q),
+    "dk": _K,
+    "dv": _V,
 }
 _RAGGED: dict[str, dict[str, Axes]] = {
     "q": {
@@ -53,36 +54,6 @@ _F32 = ("lse", "delta", "dq_accum")
 _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
 
-def _heads(op: Any) -> int:
-    """Number of query heads."""
-    return logical_type(op.q).shape[2]
-
-
-def _kv_heads(op: Any) -> int:
-    """Number of key-value heads; divides `heads`."""
-    return logical_type(op.k).shape[2]
-
-
-def _head_dim(op: Any) -> int:
-    """Elements per query and key row."""
-    return logical_type(op.q).shape[3]
-
-
-def _v_head_dim(op: Any) -> int:
-    """Elements per value row."""
-    return logical_type(op.v).shape[3]
-
-
-def _element_type(op: Any) -> ir.Type:
-    """Element type of all operands but those of single rows, and of the results."""
-    return logical_type(op.q).element_type
-
-
-def _mask_rule(op: Any) -> Mask:
-    """The mask as an object with formulas."""
-    return attr_to_mask(op.mask)
-
-
 def _hides_scores(op: Any) -> bool:
     """Whether the score modifier holds an `attn.keep`."""
     return bool(inside(op, KeepOp))
@@ -95,18 +66,19 @@ def _blocks(op: Any) -> BlocksOp | None:
 
 def _verify(op: Any) -> bool:
     """Checks operand and result types, the mask and the agreement of the shapes."""
-    return _report(op, _type_misfit(op) or _shape_misfit(op) or mask_misfit(op.mask))
+    axes = axes_in_memory(op, _AXES, _RAGGED)
+    return verified(
+        op,
+        wide_misfit(op, axes, _F32)
+        or shape_misfit(logical_types(op, axes), axes, _STATIC_AXES)
+        or group_misfit(op)
+        or mask_misfit(op.mask),
+    )
 
 
 def _verify_region(op: Any) -> bool:
     """Checks the score modifier, if there is one."""
-    return _report(op, _region_misfit(op) if op.score_mod.blocks else "")
-
-
-def _report(op: Any, misfit: str) -> bool:
-    if misfit:
-        op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
-    return not misfit
+    return verified(op, _region_misfit(op) if op.score_mod.blocks else "")
 
 
 class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
@@ -167,9 +139,9 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
     mask: Any
     score_mod: ext.Region
 
-    heads, kv_heads = property(_heads), property(_kv_heads)
-    head_dim, v_head_dim = property(_head_dim), property(_v_head_dim)
-    element_type, mask_rule = property(_element_type), property(_mask_rule)
+    heads, kv_heads = MhaOp.heads, MhaOp.kv_heads
+    head_dim, v_head_dim = MhaOp.head_dim, MhaOp.v_head_dim
+    element_type, mask_rule = MhaOp.element_type, MhaOp.mask_rule
     hides_scores, blocks = property(_hides_scores), property(_blocks)
     verify_invariants, verify_region_invariants = _verify, _verify_region
 
@@ -207,9 +179,9 @@ class QGradientsOp(AttnDialect.Operation, name="q_gradients", traits=[Pure]):
     mask: Any
     score_mod: ext.Region
 
-    heads, kv_heads = property(_heads), property(_kv_heads)
-    head_dim, v_head_dim = property(_head_dim), property(_v_head_dim)
-    element_type, mask_rule = property(_element_type), property(_mask_rule)
+    heads, kv_heads = MhaOp.heads, MhaOp.kv_heads
+    head_dim, v_head_dim = MhaOp.head_dim, MhaOp.v_head_dim
+    element_type, mask_rule = MhaOp.element_type, MhaOp.mask_rule
     hides_scores, blocks = property(_hides_scores), property(_blocks)
     verify_invariants, verify_region_invariants = _verify, _verify_region
 
@@ -256,9 +228,9 @@ class GradientsOp(AttnDialect.Operation, name="gradients"):
     mask: Any
     score_mod: ext.Region
 
-    heads, kv_heads = property(_heads), property(_kv_heads)
-    head_dim, v_head_dim = property(_head_dim), property(_v_head_dim)
-    element_type, mask_rule = property(_element_type), property(_mask_rule)
+    heads, kv_heads = MhaOp.heads, MhaOp.kv_heads
+    head_dim, v_head_dim = MhaOp.head_dim, MhaOp.v_head_dim
+    element_type, mask_rule = MhaOp.element_type, MhaOp.mask_rule
     hides_scores, blocks = property(_hides_scores), property(_blocks)
     verify_invariants, verify_region_invariants = _verify, _verify_region
 
@@ -285,51 +257,6 @@ def make_gradients(
         with ir.InsertionPoint(block := op.score_mod.blocks.append(*argument_types())):
             YieldOp(score_mod(*block.arguments))
     return op
-
-
-def _axes(op: Any) -> dict[str, Axes]:
-    """Names of the axes of every operand and result; rows and results lie as q and k do."""
-    results = {name: axes for name, axes in _RESULTS.items() if hasattr(op, name)}
-    axes = _OPERANDS | results
-    for name, ragged in _RAGGED.items():
-        operand = getattr(op, name)
-        stored = stored_type(operand)
-        rank = stored.rank if isinstance(stored, ir.RankedTensorType) else 0
-        if operand.type != stored and rank < len(_OPERANDS[name]):
-            axes = axes | {known: own for known, own in ragged.items() if known in axes}
-    return axes
-
-
-def _types(op: Any) -> dict[str, Any]:
-    """The logical type of each operand and result with axes."""
-    return {name: logical_type(getattr(op, name)) for name in _axes(op)}
-
-
-def _type_misfit(op: Any) -> str:
-    """The error in ranks and element types; "" if none."""
-    types, axes = _types(op), _axes(op)
-    if misfit := rank_misfit(types, axes, {name: getattr(op, name).type for name in axes}):
-        return misfit
-    element = str(op.element_type)
-    if element not in WIDE_MLIR:
-        return f"q elements of type {', '.join(WIDE_MLIR)}, got {element}"
-    for name, kind in types.items():
-        expected, said = ("f32", "type f32") if name in _F32 else (element, f"q's type {element}")
-        if str(kind.element_type) != expected:
-            return f"{name} elements of {said}, got {kind.element_type}"
-    return "" if str(op.scale.type) == "f32" else f"scale of type f32, got {op.scale.type}"
-
-
-def _shape_misfit(op: Any) -> str:
-    """The error in the shapes; "" if none."""
-    if misfit := shape_misfit(_types(op), _axes(op), _STATIC_AXES):
-        return misfit
-    heads, kv_heads = op.heads, op.kv_heads
-    return (
-        f"heads to be a multiple of kv_heads, got {heads} and {kv_heads}"
-        if heads % kv_heads
-        else ""
-    )
 
 
 def _region_misfit(op: Any) -> str:

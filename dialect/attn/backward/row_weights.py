@@ -5,6 +5,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.parents import parent_misfit
+from attn_mlir.dialect.attn.verifier import verified
 
 _RANKS = (2, 3)
 
@@ -35,6 +36,4 @@ class RowWeightsOp(AttnDialect.Operation, name="row_weights"):
             misfit = (
                 f"weights to be a tensor [batch, heads, sq] or [heads, total] of f32, got {kind}"
             )
-        if misfit := misfit or parent_misfit(self):
-            self.location.emit_error(f"'attn.row_weights' op expects {misfit}")
-        return not misfit
+        return verified(self, misfit or parent_misfit(self))

@@ -5,6 +5,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import ext
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.parents import parent_misfit
+from attn_mlir.dialect.attn.verifier import verified
 
 
 class SlopeOp(AttnDialect.Operation, name="slope"):
@@ -27,6 +28,4 @@ class SlopeOp(AttnDialect.Operation, name="slope"):
         """Checks the type of the derivative and that an `attn` operation encloses it."""
         kind = self.value.type
         misfit = "" if str(kind) == "f32" else f"a value of type f32, got {kind}"
-        if misfit := misfit or parent_misfit(self):
-            self.location.emit_error(f"'attn.slope' op expects {misfit}")
-        return not misfit
+        return verified(self, misfit or parent_misfit(self))

@@ -5,6 +5,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.shapes import rank_misfit
+from attn_mlir.dialect.attn.verifier import verified
 
 SUM_TYPES = ("f32", "bf16", "f16")
 
@@ -31,9 +32,7 @@ class SumPartsOp(AttnDialect.Operation, name="sum_parts", traits=[Pure]):
 
     def verify_invariants(self) -> bool:
         """Checks ranks and element types."""
-        if misfit := self._misfit():
-            self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {misfit}")
-        return not misfit
+        return verified(self, self._misfit())
 
     def _misfit(self) -> str:
         types = {"parts": self.parts.type, "sums": self.sums.type}

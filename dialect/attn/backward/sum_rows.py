@@ -6,6 +6,7 @@ from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.shapes import rank_misfit
 from attn_mlir.dialect.attn.storage import logical_type
+from attn_mlir.dialect.attn.verifier import verified
 
 _ROWS = ("batch", "sq", "heads", "1")
 _SUMS = ("batch", "heads")
@@ -32,9 +33,7 @@ class SumRowsOp(AttnDialect.Operation, name="sum_rows", traits=[Pure]):
 
     def verify_invariants(self) -> bool:
         """Checks ranks, element types and extents."""
-        if misfit := self._misfit():
-            self.location.emit_error(f"'{self.OPERATION_NAME}' op expects {misfit}")
-        return not misfit
+        return verified(self, self._misfit())
 
     def _misfit(self) -> str:
         types = {"rows": logical_type(self.rows), "sums": self.sums.type}

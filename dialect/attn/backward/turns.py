@@ -5,6 +5,7 @@ from typing import Any
 from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.parents import parent_misfit
+from attn_mlir.dialect.attn.verifier import verified
 
 _RANK = 3
 
@@ -32,6 +33,4 @@ class TurnsOp(AttnDialect.Operation, name="turns"):
         is_tensor = isinstance(kind, ir.RankedTensorType) and kind.rank == _RANK
         if not is_tensor or str(kind.element_type) != "i32":
             misfit = f"turns to be a tensor [batch, heads, tiles] of i32, got {kind}"
-        if misfit := misfit or parent_misfit(self):
-            self.location.emit_error(f"'attn.turns' op expects {misfit}")
-        return not misfit
+        return verified(self, misfit or parent_misfit(self))
