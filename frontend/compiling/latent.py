@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -31,6 +32,30 @@ NARROW_STEPS = {
 }
 ROPE_DESCALE = "k_rope_descale"
 MAX_QUERY_TILES = 2  # with which no warp is left of those of single roles
+
+NOPE_DIM: Any = option(converter=partial(options.head_dim, "nope_dim", step=NOPE_STEP))
+ROPE_DIM: Any = option(converter=partial(options.head_dim, "rope_dim", step=ROPE_STEP))
+V_HEAD_DIM: Any = option(
+    converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP), default=None
+)
+"""The sizes of latent attention, as options."""
+
+
+def check_columns(nope_dim: int, rope_dim: int, *, wide_rope: str = "") -> None:
+    """Refuses rows of queries and keys that are too long.
+
+    Args:
+      wide_rope: the dtype of rope, where each column of it counts twice.
+
+    Raises:
+      SpecError: names the sizes and what they may be together.
+    """
+    weight = 2 if wide_rope else 1
+    if (columns := nope_dim + weight * rope_dim) > MAX_HEAD_DIM:
+        rule = f", columns of {wide_rope} twice" if wide_rope else ""
+        sizes = f"nope_dim {nope_dim} and rope_dim {rope_dim}"
+        reason = f"together they may be up to {MAX_HEAD_DIM}{rule}, got {columns}"
+        raise SpecError(no_kernel(sizes, reason, many=True))
 
 
 @request
@@ -72,11 +97,9 @@ class MlaSpec(GroupedRequest):
 
     operation: ClassVar[str] = "mla"
 
-    nope_dim: int = option(converter=partial(options.head_dim, "nope_dim", step=NOPE_STEP))
-    rope_dim: int = option(converter=partial(options.head_dim, "rope_dim", step=ROPE_STEP))
-    v_head_dim: int = option(
-        converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP), default=None
-    )
+    nope_dim: int = NOPE_DIM
+    rope_dim: int = ROPE_DIM
+    v_head_dim: int = V_HEAD_DIM
     dtype: str = option(
         converter=partial(dtype_name, argument="dtype", allowed=(*WIDE_DTYPES, NARROW)),
         default="bf16",
@@ -118,12 +141,8 @@ class MlaSpec(GroupedRequest):
           SpecError: names the option and what is allowed.
         """
         self.check_heads()
-        weight = 2 if self.has_wide_rope else 1
-        if (columns := self.nope_dim + weight * self.rope_dim) > MAX_HEAD_DIM:
-            rule = f", columns of {self.rope_dtype} twice" if self.has_wide_rope else ""
-            sizes_text = f"nope_dim {self.nope_dim} and rope_dim {self.rope_dim}"
-            reason = f"together they may be up to {MAX_HEAD_DIM}{rule}, got {columns}"
-            raise SpecError(no_kernel(sizes_text, reason, many=True))
+        wide_rope = self.rope_dtype if self.has_wide_rope else ""
+        check_columns(self.nope_dim, self.rope_dim, wide_rope=wide_rope)
         check_output(self.out_dtype, self.v_head_dim)
         if self.tile_order == "ragged" and not self.lengths.ragged_q:
             raise SpecError("tile_order ragged needs queries by cu_seqlens_q, got none")
@@ -246,19 +265,9 @@ class MlaSpec(GroupedRequest):
 
     def problem(self) -> Facts:
         """The facts of the attention; operands of 8 bits have scales of positions."""
-        return Facts(
-            operation=self.operation,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=self.nope_dim,
-            v_head_dim=self.v_head_dim,
-            q_type=self.dtype,
-            kv_type=self.dtype,
+        return dataclasses.replace(
+            self.attention_facts(self.nope_dim, self.v_head_dim, self.dtype),
             out_type=self.out_dtype,
-            mask=self.mask,
-            page_size=0 if self.cache is None else self.cache.page_size,
-            ragged_q=self.lengths.ragged_q,
-            padded_q=self.lengths.used_q and not self.lengths.ragged_q,
             scales=Scales(ScaleBlock(1, self.nope_dim), None) if self.is_narrow else None,
             rope=Rope(
                 self.rope_dim,

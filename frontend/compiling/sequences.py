@@ -20,7 +20,7 @@ from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask, full
 from attn_mlir.masks.text import parse_mask
 from attn_mlir.runtime.call.scalars import flag, integer
-from attn_mlir.schedules.policy.facts import Scales
+from attn_mlir.schedules.policy.facts import Facts, Scales
 
 MAX_MASK_NAME = 64  # characters of a kernel's name that go to the mask
 
@@ -107,6 +107,33 @@ class HeadsRequest(SequenceRequest):
     def group(self) -> int:
         """Query heads per head of keys and values."""
         return self.heads // self.kv_heads
+
+    def attention_facts(self, head_dim: int, v_head_dim: int, dtype: str) -> Facts:
+        """The facts that attention and its gradients share, for elements of one type.
+
+        Args:
+          head_dim, v_head_dim: as of `Facts`.
+          dtype: of all operands and results.
+        """
+        return Facts(
+            operation=self.operation,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            head_dim=head_dim,
+            v_head_dim=v_head_dim,
+            q_type=dtype,
+            kv_type=dtype,
+            out_type=dtype,
+            mask=self.mask,
+            page_size=0 if self.cache is None else self.cache.page_size,
+            ragged_q=self.lengths.ragged_q,
+            padded_q=self.has_padded_queries,
+        )
+
+    @property
+    def has_padded_queries(self) -> bool:
+        """Whether the queries of a sequence end before its dimension does."""
+        return self.lengths.used_q and not self.lengths.ragged_q
 
     @property
     def rows_q(self) -> tuple[str, ...]:

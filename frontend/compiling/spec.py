@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar
@@ -159,11 +160,6 @@ class MhaSpec(MhaOptions):
         return self.cache is not None and bool(self.cache.scale_dtype)
 
     @property
-    def has_padded_queries(self) -> bool:
-        """Whether the queries of a sequence end before its dimension does."""
-        return self.lengths.used_q and not self.lengths.ragged_q
-
-    @property
     def is_narrow(self) -> bool:
         """Whether q, k and v have 8 bits."""
         return self.dtype in NARROW_DTYPES
@@ -246,19 +242,10 @@ class MhaSpec(MhaOptions):
 
     def problem(self) -> Facts:
         """The facts of the attention; the policy answers with schedule, query tiles and order."""
-        return Facts(
-            operation=self.operation,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=self.head_dim,
-            v_head_dim=self.v_head_dim,
-            q_type=self.dtype,
+        return dataclasses.replace(
+            self.attention_facts(self.head_dim, self.v_head_dim, self.dtype),
             kv_type=self.kv_dtype,
             out_type=self.out_dtype,
-            mask=self.mask,
-            page_size=0 if self.cache is None else self.cache.page_size,
-            ragged_q=self.lengths.ragged_q,
-            padded_q=self.has_padded_queries,
             scales=position_scales(self.cache, self.head_dim, self.v_head_dim),
             block=None if self.block is None else Block(*self.block),
             modifier=Modifier.of(self.modifier),

@@ -38,31 +38,36 @@ def _element(operand: Value) -> str:
     return element_name(attn.logical_type(operand).element_type)
 
 
-def _attention(op: attn.MhaOp | attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
-    """The facts that attention and its gradients share, for elements of q's type."""
+def _attention(op: Any, q: Value, k: Value, head_dim: int) -> Facts:
+    """The facts that attention and its gradients share, for elements of q's type.
+
+    Args:
+      q, k: of its operands; q_nope and k_nope of latent attention.
+      head_dim: as of `Facts`.
+    """
     element = element_name(op.element_type)
     return Facts(
         operation=op.OPERATION_NAME.removeprefix("attn."),
         heads=op.heads,
         kv_heads=op.kv_heads,
-        head_dim=op.head_dim,
+        head_dim=head_dim,
         v_head_dim=op.v_head_dim,
         q_type=element,
         kv_type=element,
         out_type=element,
         mask=op.mask_rule,
-        page_size=page_size_of(op.k),
-        ragged_q=is_ragged(op.q),
-        padded_q=has_padded_queries(op.q),
-        scales=_scales(op.k, op.v),
-        indexed_rows=has_indirect_rows(op.k),
+        page_size=page_size_of(k),
+        ragged_q=is_ragged(q),
+        padded_q=has_padded_queries(q),
+        scales=_scales(k, op.v),
+        indexed_rows=has_indirect_rows(k),
     )
 
 
 def _gradients(op: attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp) -> Facts:
     modifier = modifier_of(op, {})
     return replace(
-        _attention(op),
+        _attention(op, op.q, op.k, op.head_dim),
         block=None if op.blocks is None else op.blocks.extents,
         modifier=ModifierFacts(modifier.reads, modifier.gathers),
         in_turn=bool(inside(op, attn.TurnsOp)),
@@ -72,7 +77,7 @@ def _gradients(op: attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp) ->
 def _mha(op: attn.MhaOp) -> Facts:
     modifier, join = Modifier(op, {}), op.join
     return replace(
-        _attention(op),
+        _attention(op, op.q, op.k, op.head_dim),
         kv_type=element_name(op.stored_element_type),
         out_type=element_name(op.output_type),
         shares_rows=op.shares_rows,
@@ -107,19 +112,8 @@ def _mla(op: attn.MlaOp) -> Facts:
 
 def _mla_gradients(op: attn.MlaKvGradientsOp | attn.MlaQGradientsOp) -> Facts:
     element = element_name(op.element_type)
-    return Facts(
-        operation=op.OPERATION_NAME.removeprefix("attn."),
-        heads=op.heads,
-        kv_heads=op.kv_heads,
-        head_dim=op.nope_dim,
-        v_head_dim=op.v_head_dim,
-        q_type=element,
-        kv_type=element,
-        out_type=element,
-        mask=op.mask_rule,
-        page_size=page_size_of(op.k_nope),
-        ragged_q=is_ragged(op.q_nope),
-        padded_q=has_padded_queries(op.q_nope),
+    return replace(
+        _attention(op, op.q_nope, op.k_nope, op.nope_dim),
         rope=Rope(op.rope_dim, element, element),
     )
 

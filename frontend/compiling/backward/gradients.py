@@ -25,7 +25,20 @@ from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.runtime.call.scalars import flag, integer
 from attn_mlir.schedules.policy.facts import Facts, Modifier
 
-_DTYPE = partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES)
+GRADIENT_DTYPE: Any = option(
+    converter=partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES), default="bf16"
+)
+"""The dtype of operands and gradients, as an option."""
+
+
+def check_tensors(request: HeadsRequest) -> None:
+    """Refuses keys in a cache.
+
+    Raises:
+      SpecError: names the option.
+    """
+    if request.cache is not None:
+        raise SpecError(no_kernel("cache", "gradients are of keys in tensors of their own"))
 
 
 @request
@@ -46,7 +59,7 @@ class DeltaSpec(Request):
 
     heads: int = option(converter=partial(integer, "heads", least=1, most=MAX_HEADS))
     v_head_dim: int = option(converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP))
-    dtype: str = option(converter=_DTYPE, default="bf16")
+    dtype: str = GRADIENT_DTYPE
     dlse: str | None = option(converter=partial(options.one_of, "dlse", ("f32",)), default=None)
 
     @property
@@ -120,7 +133,7 @@ class GradientsRequest(HeadsRequest):
     v_head_dim: int = option(
         converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP), default=None
     )
-    dtype: str = option(converter=_DTYPE, default="bf16")
+    dtype: str = GRADIENT_DTYPE
     modifier: Program | None = MODIFIER
     block: tuple[int, int, int] | None = option(
         converter=options.unchecked, default=None, written=list, read=tuple
@@ -141,8 +154,7 @@ class GradientsRequest(HeadsRequest):
           SpecError: names the option.
         """
         self.check_heads()
-        if self.cache is not None:
-            raise SpecError(no_kernel("cache", "gradients are of keys in tensors of their own"))
+        check_tensors(self)
         if self.modifier is not None:
             differentiated(self.modifier)
         if self.block is not None:
@@ -205,18 +217,8 @@ class GradientsRequest(HeadsRequest):
 
     def problem(self) -> Facts:
         """The facts of the attention that they are gradients of."""
-        return Facts(
-            operation=self.operation,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=self.head_dim,
-            v_head_dim=self.v_head_dim,
-            q_type=self.dtype,
-            kv_type=self.dtype,
-            out_type=self.dtype,
-            mask=self.mask,
-            ragged_q=self.lengths.ragged_q,
-            padded_q=self.lengths.used_q and not self.lengths.ragged_q,
+        return dataclasses.replace(
+            self.attention_facts(self.head_dim, self.v_head_dim, self.dtype),
             block=None if self.block is None else Block(*self.block),
             modifier=Modifier.of(self.modifier),
         )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar
 
-from attn_mlir.compiling import options
-from attn_mlir.compiling.dtypes import WIDE_DTYPES, dtype_name
-from attn_mlir.compiling.latent import NOPE_STEP, ROPE_STEP
-from attn_mlir.compiling.options import HEAD_DIM_STEP
-from attn_mlir.compiling.request import option, request
+from attn_mlir.compiling.backward.gradients import GRADIENT_DTYPE, check_tensors
+from attn_mlir.compiling.latent import NOPE_DIM, ROPE_DIM, V_HEAD_DIM, check_columns
+from attn_mlir.compiling.request import request
 from attn_mlir.compiling.sequences import HeadsRequest
 from attn_mlir.dialect.attn.operands import Operand
-from attn_mlir.errors import SpecError, no_kernel
 from attn_mlir.schedules.policy.facts import Facts, Rope
-from attn_mlir.schedules.policy.tiling import MAX_HEAD_DIM
 
 
 @request
@@ -34,14 +30,10 @@ class MlaGradientsRequest(HeadsRequest):
 
     results: ClassVar[tuple[str, ...]]
 
-    nope_dim: int = option(converter=partial(options.head_dim, "nope_dim", step=NOPE_STEP))
-    rope_dim: int = option(converter=partial(options.head_dim, "rope_dim", step=ROPE_STEP))
-    v_head_dim: int = option(
-        converter=partial(options.head_dim, "v_head_dim", step=HEAD_DIM_STEP), default=None
-    )
-    dtype: str = option(
-        converter=partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES), default="bf16"
-    )
+    nope_dim: int = NOPE_DIM
+    rope_dim: int = ROPE_DIM
+    v_head_dim: int = V_HEAD_DIM
+    dtype: str = GRADIENT_DTYPE
 
     def completed(self) -> Mapping[str, object]:
         """Values of the size of nope."""
@@ -54,12 +46,8 @@ class MlaGradientsRequest(HeadsRequest):
           SpecError: names the option.
         """
         self.check_heads()
-        if self.cache is not None:
-            raise SpecError(no_kernel("cache", "gradients are of keys in tensors of their own"))
-        if (columns := self.nope_dim + self.rope_dim) > MAX_HEAD_DIM:
-            sizes = f"nope_dim {self.nope_dim} and rope_dim {self.rope_dim}"
-            reason = f"together they may be up to {MAX_HEAD_DIM}, got {columns}"
-            raise SpecError(no_kernel(sizes, reason, many=True))
+        check_tensors(self)
+        check_columns(self.nope_dim, self.rope_dim)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -95,18 +83,8 @@ class MlaGradientsRequest(HeadsRequest):
 
     def problem(self) -> Facts:
         """The facts of the attention that they are gradients of."""
-        return Facts(
-            operation=self.operation,
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=self.nope_dim,
-            v_head_dim=self.v_head_dim,
-            q_type=self.dtype,
-            kv_type=self.dtype,
-            out_type=self.dtype,
-            mask=self.mask,
-            ragged_q=self.lengths.ragged_q,
-            padded_q=self.lengths.used_q and not self.lengths.ragged_q,
+        return dataclasses.replace(
+            self.attention_facts(self.nope_dim, self.v_head_dim, self.dtype),
             rope=Rope(self.rope_dim, self.dtype, self.dtype),
         )
 
