@@ -18,7 +18,7 @@ from .core.listed_tiles import IndexedTiles, block_of
 from .core.mask_tiles import MaskTiles
 from .core.modifier import Modifier
 from .core.offsets import OffsetArguments
-from .core.problem import Problem, Value, WorkTile
+from .core.problem import Problem, Value, WorkTile, sizes_of
 from .core.splits import CombinedSplits, Splits, Workspace
 from .operands.position_scales import position_scales_of
 from .operands.scales import OperandScales
@@ -141,14 +141,9 @@ def attention_kernel(
             make_column_tiles=MaskTiles
             if blocks is None
             else IndexedTiles.of(blocks, captured, block_of(config), keys.sequences),
-            heads=op.heads,
-            kv_heads=op.kv_heads,
-            head_dim=op.head_dim,
-            v_head_dim=op.v_head_dim,
-            element=op.element_type,
+            **sizes_of(op),
             stored=op.stored_element_type,
             output=op.output_type,
-            mask=op.mask_rule,
             config=config,
             direction=ROWS_ARE_QUERIES,
         )

@@ -14,7 +14,7 @@ rows --lse,delta--> attend
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -27,21 +27,24 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
 from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS, GradientsPolicy
 from attn_mlir.schedules.backward.roles import GradientStorage, attend, load, store_gradients
+from attn_mlir.schedules.core.column_tiles import ColumnTiles
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
 from attn_mlir.schedules.core.listed_tiles import IndexedTiles
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import Modifier, modifier_of
-from attn_mlir.schedules.core.problem import Problem
+from attn_mlir.schedules.core.problem import Problem, sizes_of
 from attn_mlir.schedules.kernel import (
     KEY_DIMS,
     LSE_DIMS,
     QUERY_DIMS,
+    Opened,
     opened,
     over_tiles,
     result_names,
 )
 from attn_mlir.schedules.operands.scales import OperandScales
+from attn_mlir.schedules.operands.sequences import KeySequences, QuerySequences
 from attn_mlir.schedules.operands.storage import OperandStorage
 from attn_mlir.schedules.operands.storage_checks import check_alike, check_queries, check_rows
 from attn_mlir.schedules.registry import register
@@ -103,54 +106,103 @@ def gradients_kernel(
       VerifyError: as of `GradientsSchedule.build`.
     """
     results = result_names(op)
-    storages = {name: OperandStorage.of(getattr(op, name)) for name in ("q", "k", "v", "do")}
-    for name, storage in storages.items():
-        check_rows(op, name, storage)
-        check_queries(op, name, storage)
-    check_alike(op, q=storages["q"], do=storages["do"])
-    check_alike(op, k=storages["k"], v=storages["v"])
+    storages = storages_of(op, ("q", "do"), ("k", "v"))
     dims = TENSOR_DIMS | {name: RESULT_DIMS[name] for name in results}
     shared = {ROW_WEIGHTS: LSE_DIMS[attn.stored_type(op.lse).rank]}
     with opened(function, op, dims, kind, shared) as opening:
         kernel, tensors, captured, config = opening
-        found = tuple(tensors[name] for name in results)
         sequences = (
             storages["q"].queries(tensors["q"], captured),
             storages["k"].keys(tensors["k"], captured).sequences,
         )
         _, columns = direction.ordered(*sequences)
-        problem = Problem(
+        gradients = gradients_of(
+            op,
+            opening,
+            direction,
             q=(tensors["q"],),
             k=tensors["k"],
-            v=tensors["v"],
-            o=found[0],
-            lse=None,
-            scale=tensors["scale"],
-            splits=None,
             query_sequences=sequences[0],
             key_sequences=sequences[1],
-            scales=OperandScales(None, None, None),
-            position_scales=None,
-            heads=op.heads,
-            kv_heads=op.kv_heads,
-            head_dim=op.head_dim,
-            v_head_dim=op.v_head_dim,
-            element=op.element_type,
-            stored=op.element_type,
-            output=op.element_type,
-            mask=op.mask_rule,
             modifier=modifier_of(op, captured),
             make_column_tiles=MaskTiles
             if op.blocks is None
             else IndexedTiles.of(op.blocks, captured, _block(op, config, direction), columns),
-            config=config,
-            direction=direction,
         )
-        do, lse, delta = (tensors[name] for name in ("do", "lse", "delta"))
-        weights = next((captured[x.weights] for x in inside(op, attn.RowWeightsOp)), None)
-        turns = next((captured[x.turns] for x in inside(op, attn.TurnsOp)), None)
-        sums = captured[op.dq_accum] if isinstance(op, attn.GradientsOp) else None
-        yield kernel, Gradients(problem, do, lse, delta, weights, found, sums, turns)
+        yield (
+            kernel,
+            replace(
+                gradients,
+                weights=next((captured[x.weights] for x in inside(op, attn.RowWeightsOp)), None),
+                dq_accum=captured[op.dq_accum] if isinstance(op, attn.GradientsOp) else None,
+                turns=next((captured[x.turns] for x in inside(op, attn.TurnsOp)), None),
+            ),
+        )
+
+
+def storages_of(op: Any, *sides: tuple[str, ...]) -> dict[str, OperandStorage]:
+    """The storage of operands, by name.
+
+    Args:
+      sides: names of operands that must be stored alike: those of queries, and those of keys.
+
+    Raises:
+      VerifyError: they are not, or no kernel reads the storage of one.
+    """
+    found = {name: OperandStorage.of(getattr(op, name)) for side in sides for name in side}
+    for name, storage in found.items():
+        check_rows(op, name, storage)
+        check_queries(op, name, storage)
+    for first, *others in sides:
+        for other in others:
+            check_alike(op, **{first: found[first], other: found[other]})
+    return found
+
+
+def gradients_of(
+    op: Any,
+    opening: Opened[GradientConfig],
+    direction: Direction,
+    *,
+    q: tuple[Any, ...],
+    k: Any,
+    k_rope: Any = None,
+    query_sequences: QuerySequences,
+    key_sequences: KeySequences,
+    modifier: Modifier,
+    make_column_tiles: Callable[..., ColumnTiles],
+) -> Gradients:
+    """The gradients of an operation whose kernel is being built.
+
+    Args:
+      direction: what stands still.
+      q, k, k_rope, query_sequences, key_sequences, modifier, make_column_tiles: as of `Problem`.
+    """
+    tensors = opening.tensors
+    results = tuple(tensors[name] for name in result_names(op))
+    problem = Problem(
+        q=q,
+        k=k,
+        k_rope=k_rope,
+        v=tensors["v"],
+        o=results[0],
+        lse=None,
+        scale=tensors["scale"],
+        splits=None,
+        query_sequences=query_sequences,
+        key_sequences=key_sequences,
+        scales=OperandScales(None, None, None),
+        position_scales=None,
+        **sizes_of(op),
+        stored=op.element_type,
+        output=op.element_type,
+        modifier=modifier,
+        make_column_tiles=make_column_tiles,
+        config=opening.config,
+        direction=direction,
+    )
+    do, lse, delta = (tensors[name] for name in ("do", "lse", "delta"))
+    return Gradients(problem, do, lse, delta, None, results)
 
 
 def _block(op: Any, config: GradientConfig, direction: Direction) -> Block:

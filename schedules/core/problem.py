@@ -55,6 +55,13 @@ class WorkTile(NamedTuple):
     shift: Shift | None = None
 
 
+def sizes_of(op: Any) -> dict[str, Any]:
+    """The fields of a problem that are its operation's own: sizes, Q's element type, the mask."""
+    names = ("heads", "kv_heads", "head_dim", "v_head_dim")
+    sizes = {name: getattr(op, name) for name in names}
+    return {**sizes, "element": op.element_type, "mask": op.mask_rule}
+
+
 @dataclass(frozen=True)
 class Problem:
     """One attention operation as its roles use it.

@@ -17,7 +17,12 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.schedules.backward.gradients import Gradients
-from attn_mlir.schedules.backward.kernel import GradientConfig, GradientsSchedule
+from attn_mlir.schedules.backward.kernel import (
+    GradientConfig,
+    GradientsSchedule,
+    gradients_of,
+    storages_of,
+)
 from attn_mlir.schedules.backward.latent.policy import (
     LATENT_KV_GRADIENTS,
     LATENT_Q_GRADIENTS,
@@ -29,11 +34,7 @@ from attn_mlir.schedules.backward.tensor_memory.kernel import TensorGradients
 from attn_mlir.schedules.core.direction import Direction
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import Unmodified
-from attn_mlir.schedules.core.problem import Problem
 from attn_mlir.schedules.kernel import KEY_DIMS, LSE_DIMS, QUERY_DIMS, opened, result_names
-from attn_mlir.schedules.operands.scales import OperandScales
-from attn_mlir.schedules.operands.storage import OperandStorage
-from attn_mlir.schedules.operands.storage_checks import check_alike, check_queries, check_rows
 from attn_mlir.schedules.registry import register
 
 QUERIES, KEYS = ("q_nope", "q_rope", "do"), ("k_nope", "k_rope", "v")
@@ -61,46 +62,26 @@ def latent_gradients_kernel(
     Raises:
       VerifyError: as of `GradientsSchedule.build`.
     """
-    storages = {name: OperandStorage.of(getattr(op, name)) for name in (*QUERIES, *KEYS)}
-    for first, *others in (QUERIES, KEYS):
-        for name in (first, *others):
-            check_rows(op, name, storages[name])
-            check_queries(op, name, storages[name])
-        for other in others:
-            check_alike(op, **{first: storages[first], other: storages[other]})
+    storages = storages_of(op, QUERIES, KEYS)
     of_queries, _ = direction.ordered(QUERY_DIMS, KEY_DIMS)
-    results = result_names(op)
-    with opened(function, op, TENSOR_DIMS | dict.fromkeys(results, of_queries), kind) as opening:
-        kernel, tensors, captured, config = opening
-        found = tuple(tensors[name] for name in results)
-        problem = Problem(
-            q=(tensors["q_nope"], tensors["q_rope"]),
-            k=tensors["k_nope"],
-            k_rope=tensors["k_rope"],
-            v=tensors["v"],
-            o=found[0],
-            lse=None,
-            scale=tensors["scale"],
-            splits=None,
-            query_sequences=storages["q_nope"].queries(tensors["q_nope"], captured),
-            key_sequences=storages["k_nope"].keys(tensors["k_nope"], captured).sequences,
-            scales=OperandScales(None, None, None),
-            position_scales=None,
-            heads=op.heads,
-            kv_heads=op.kv_heads,
-            head_dim=op.head_dim,
-            v_head_dim=op.v_head_dim,
-            element=op.element_type,
-            stored=op.element_type,
-            output=op.element_type,
-            mask=op.mask_rule,
-            modifier=Unmodified(),
-            make_column_tiles=MaskTiles,
-            config=config,
-            direction=direction,
+    dims = TENSOR_DIMS | dict.fromkeys(result_names(op), of_queries)
+    with opened(function, op, dims, kind) as opening:
+        kernel, tensors, captured, _ = opening
+        yield (
+            kernel,
+            gradients_of(
+                op,
+                opening,
+                direction,
+                q=(tensors["q_nope"], tensors["q_rope"]),
+                k=tensors["k_nope"],
+                k_rope=tensors["k_rope"],
+                query_sequences=storages["q_nope"].queries(tensors["q_nope"], captured),
+                key_sequences=storages["k_nope"].keys(tensors["k_nope"], captured).sequences,
+                modifier=Unmodified(),
+                make_column_tiles=MaskTiles,
+            ),
         )
-        do, lse, delta = (tensors[name] for name in ("do", "lse", "delta"))
-        yield kernel, Gradients(problem, do, lse, delta, None, found)
 
 
 @register

@@ -9,7 +9,7 @@ from attn_mlir.dialect.diagnostics import op_error
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.mask_tiles import MaskTiles
 from attn_mlir.schedules.core.modifier import Unmodified
-from attn_mlir.schedules.core.problem import Problem
+from attn_mlir.schedules.core.problem import Problem, sizes_of
 from attn_mlir.schedules.kernel import KEY_DIMS, OUTPUT_DIMS, QUERY_DIMS, opened
 from attn_mlir.schedules.operands.scales import OperandScales
 from attn_mlir.schedules.operands.sequences import KeySequences
@@ -89,14 +89,9 @@ def latent_kernel(function: Any, op: attn.MlaOp, kind: type[Config]) -> Generato
             key_sequences=ShorterOf(keys, rope_keys.sequences) if is_separate else keys,
             scales=OperandScales(None, None, storages["v"].scale_table(captured)),
             position_scales=None,
-            heads=op.heads,
-            kv_heads=op.kv_heads,
-            head_dim=op.head_dim,
-            v_head_dim=op.v_head_dim,
-            element=op.element_type,
+            **sizes_of(op),
             stored=op.element_type,
             output=op.output_type,
-            mask=op.mask_rule,
             modifier=Unmodified(),
             make_column_tiles=MaskTiles,
             config=config,
