@@ -15,12 +15,13 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from attn_mlir.api.plan import Plan
 from attn_mlir.block_masks.blocks import BlockMask
@@ -241,11 +242,15 @@ class Nothing:
 def unnamed(subject: Subject) -> dict[str, str]:
     """The arguments of a function that are not refused by their own name where they are `Nothing`.
 
+    Those whose change stands for any object are left out.
+
     Returns:
       what happens instead, by argument.
     """
     found: dict[str, str] = {}
     for argument, change in subject.changes.items():
+        if isinstance(change.value, Nothing):
+            continue
         wrong = {**subject.right(), **change.given, argument: Nothing()}
         try:
             observed(subject.function, copy.deepcopy(wrong))
@@ -257,14 +262,35 @@ def unnamed(subject: Subject) -> dict[str, str]:
     return found
 
 
-def misnamed(subject: Subject) -> dict[str, str]:
-    """`unnamed`, without the changes that stand for any object.
+def effect_tests(
+    subjects: Mapping[str, Mapping[str, Subject]],
+    *,
+    otherwise: Collection[str] = (),
+    taken: Collection[str] = (),
+) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Two tests of a module: each argument does something, and is refused by its name if it is `Nothing`.
 
-    Further positions of `run` are none that could be nothing.
+    Args:
+      subjects: by module and function.
+      otherwise: names of arguments that are refused by other names.
+      taken: names of arguments that nothing looks at, `module.function.argument` or the last part alone.
     """
-    changes = {
-        name: change
-        for name, change in subject.changes.items()
-        if name != "run.args" and not isinstance(change.value, Nothing)
-    }
-    return unnamed(dataclasses.replace(subject, changes=changes))
+    functions = by_name(subjects)
+    table = arguments_of(functions)
+
+    @pytest.mark.parametrize(("subject", "argument"), table.values(), ids=table)
+    def does_something(subject: Subject, argument: str) -> None:
+        if found := complaint(subject, argument):
+            pytest.fail(found)
+
+    @pytest.mark.parametrize("name", functions)
+    def is_refused_by_its_name(name: str) -> None:
+        found = {
+            argument: text
+            for argument, text in unnamed(functions[name]).items()
+            if argument not in taken and f"{name}.{argument}" not in taken
+        }
+        assert set(found) <= set(otherwise), found
+        assert "it is taken" not in found.values(), found
+
+    return does_something, is_refused_by_its_name

@@ -17,11 +17,9 @@ from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.validation.effects import (
     Change,
     Subject,
-    arguments_of,
-    by_name,
     complaint,
+    effect_tests,
     parameters,
-    unnamed,
 )
 from attn_mlir.validation.numerics.operands import i32
 
@@ -523,18 +521,10 @@ SUBJECTS: Mapping[str, Mapping[str, Subject]] = {
     "attended": CACHES,
     "appended": APPENDED,
 }
-ROWS = arguments_of(by_name(SUBJECTS))
-
-
-@pytest.mark.parametrize(("subject", "argument"), ROWS.values(), ids=ROWS)
-def test_an_argument_does_something(subject: Subject, argument: str) -> None:
-    assert complaint(subject, argument) == ""
-
-
-@pytest.mark.parametrize("subject", by_name(SUBJECTS).values(), ids=by_name(SUBJECTS))
-def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
-    """A stream is looked at by the launch alone."""
-    assert set(unnamed(subject)) <= {"stream"}
+test_an_argument_does_something, test_what_is_nothing_is_refused_by_its_name = effect_tests(
+    SUBJECTS,
+    taken={"stream"},  # the launch alone looks at it
+)
 
 
 def test_every_function_has_its_rows() -> None:

@@ -14,11 +14,8 @@ from attn_mlir import flash, flash_mla
 from attn_mlir.validation.effects import (
     Change,
     Subject,
-    arguments_of,
-    by_name,
-    complaint,
+    effect_tests,
     parameters,
-    unnamed,
 )
 from attn_mlir.validation.numerics.operands import i32
 
@@ -567,27 +564,17 @@ NO_CALL = {  # carry out no plan; see test_flash_mla and test_flash_serving
 }
 SUBJECTS = {"flash": FLASH, "flash_mla": FLASH_MLA}
 PLACES: dict[str, Any] = {"flash": flash, "flash_mla": flash_mla}
-ROWS = arguments_of(by_name(SUBJECTS))
-
-
-@pytest.mark.parametrize(("subject", "argument"), ROWS.values(), ids=ROWS)
-def test_an_argument_does_something(subject: Subject, argument: str) -> None:
-    assert complaint(subject, argument) == ""
-
-
 CALLED_OTHERWISE = {  # refused by the name that the argument has further down
     "softmax_scale", "learnable_sink", "cu_seqlens", "max_seqlen", "block_table", "alibi_slopes",
 }  # fmt: skip
-NOT_LOOKED_AT = {"flash_mla_with_kvcache_fp8": {"tile_scheduler_metadata", "num_splits"}}
-
-
-@pytest.mark.parametrize("subject", by_name(SUBJECTS).values(), ids=by_name(SUBJECTS))
-def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
-    """A stream is looked at by the launch alone."""
-    found = unnamed(subject)
-    taken = {"stream"} | NOT_LOOKED_AT.get(subject.function.__name__, set())
-    assert set(found) <= taken | CALLED_OTHERWISE
-    assert all(text != "it is taken" for name, text in found.items() if name not in taken)
+NOT_LOOKED_AT = {
+    "stream",  # the launch alone looks at it
+    "flash_mla.flash_mla_with_kvcache_fp8.tile_scheduler_metadata",
+    "flash_mla.flash_mla_with_kvcache_fp8.num_splits",
+}
+test_an_argument_does_something, test_what_is_nothing_is_refused_by_its_name = effect_tests(
+    SUBJECTS, otherwise=CALLED_OTHERWISE, taken=NOT_LOOKED_AT
+)
 
 
 @pytest.mark.parametrize("place", SUBJECTS)

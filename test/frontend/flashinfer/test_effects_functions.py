@@ -12,10 +12,7 @@ from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir.validation.effects import (  # noqa: E402
     Change,
     Subject,
-    arguments_of,
-    by_name,
-    complaint,
-    misnamed,
+    effect_tests,
     nothing,
     parameters,
     refused,
@@ -260,20 +257,9 @@ SUBJECTS = {"flashinfer": FUNCTIONS}
 CALLED_OTHERWISE = {"scale_q", "scale_k", "scale_v"}  # further down
 IN_GRAPHS = {"fast_decode_plan"}  # test_flashinfer_engines has its arguments
 
-
-TABLE = arguments_of(by_name(SUBJECTS))
-
-
-@pytest.mark.parametrize(("subject", "argument"), TABLE.values(), ids=TABLE)
-def test_an_argument_does_something(subject: Subject, argument: str) -> None:
-    assert complaint(subject, argument) == ""
-
-
-@pytest.mark.parametrize("subject", by_name(SUBJECTS).values(), ids=by_name(SUBJECTS))
-def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
-    found = misnamed(subject)
-    assert set(found) <= CALLED_OTHERWISE
-    assert "it is taken" not in found.values()
+test_an_argument_does_something, test_what_is_nothing_is_refused_by_its_name = effect_tests(
+    SUBJECTS, otherwise=CALLED_OTHERWISE
+)
 
 
 def test_every_function_has_its_rows() -> None:

@@ -12,10 +12,8 @@ from attn_mlir import flashinfer  # noqa: E402
 from attn_mlir.validation.effects import (  # noqa: E402
     Change,
     Subject,
-    arguments_of,
-    by_name,
     complaint,
-    misnamed,
+    effect_tests,
     nothing,
     only_planned,
     parameters,
@@ -27,9 +25,9 @@ from attn_mlir.validation.hosts.flashinfer_calls import (  # noqa: E402
     BY_LENGTHS,
     BY_LENGTHS_CHANGES,
     BY_TABLE,
+    CACHE,
     F16,
     HEADS,
-    HND_POOL,
     KEYS,
     KV,
     LATENT,
@@ -43,8 +41,10 @@ from attn_mlir.validation.hosts.flashinfer_calls import (  # noqa: E402
     PAGE,
     PAGES,
     POOL,
+    PREFILL_PAGES,
     Q2,
     SCORES,
+    SIZES,
     TOKENS,
     WHOLE_POOL,
     WHOLE_Q,
@@ -60,6 +60,14 @@ from attn_mlir.validation.hosts.flashinfer_calls import (  # noqa: E402
     wrapped,
     zeros,
 )
+from attn_mlir.validation.hosts.flashinfer_prefixes import (  # noqa: E402
+    CASCADE,
+    CASCADE_RIGHT,
+    DECODE_SHARED,
+    DECODE_SHARED_RIGHT,
+    PREFILL_SHARED,
+    PREFILL_SHARED_RIGHT,
+)
 from attn_mlir.validation.numerics.torch_operands import changed, drawn, i32  # noqa: E402
 
 NEUTRAL_PREFILL = refused(
@@ -73,7 +81,6 @@ NEUTRAL_PREFILL = refused(
     max_token_per_sequence=1,
     max_sequence_kv=1,
 ) | nothing(uniform_q_len=1)
-SIZES = {"num_qo_heads": HEADS, "num_kv_heads": KV}
 MASK = torch.ones(2 * 21 + 3 * 16, dtype=torch.bool)  # of sequences of 2 and 3 queries
 MASK[::3] = False
 PACKED = torch.full((6 + 6,), 0x55, dtype=torch.uint8)
@@ -102,12 +109,6 @@ DECODE_BUFFERS: dict[str, Any] = dict(
         strict=True,
     )
 )
-CACHE = named("plan", {
-    "indptr": Change(i32(0, 1, 3)),
-    "indices": Change(i32(3, 1, 2)),
-    "last_page_len": Change(i32(6, 16)),
-    "page_size": Change(32, refused=True),
-})  # fmt: skip
 DECODE = {
     **init(DECODE_BUFFERS, square(2), **nothing(use_tensor_cores=True)),
     **CACHE,
@@ -128,7 +129,6 @@ DECODE = {
     "run.q_len_per_req": Change(2, refused=True),
     "run.skip_softmax_threshold_scale_factor": Change(1.0, refused=True),
 }  # fmt: skip
-PREFILL_PAGES = {f"paged_kv_{name}": value for name, value in PAGES.items()}
 PREFILL_BUFFERS: dict[str, Any] = dict(
     zip(
         (
@@ -208,88 +208,6 @@ RAGGED = {
     "run.v": Change(drawn(KEYS, KV, D, seed=9)),
     "run.o_scale": Change(2.0, refused=True),
 }
-LEVELS = {
-    "qo_indptr_arr": [i32(0, 5), i32(0, 2, 5)],
-    "paged_kv_indptr_arr": [i32(0, 1), i32(0, 2, 3)],
-    "paged_kv_indices_arr": [i32(4), i32(3, 1, 0)],
-    "paged_kv_last_page_len": [i32(16), i32(5, 16)],
-}
-CASCADE_BUFFERS = {
-    "qo_indptr_buf_arr": [i32(0, 0), i32(0, 0, 0)],
-    "paged_kv_indptr_buf_arr": [i32(0, 0), i32(0, 0, 0)],
-    "paged_kv_indices_buf_arr": [i32(0), i32(0, 0, 0)],
-    "paged_kv_last_page_len_buf_arr": [i32(0), i32(0, 0)],
-}
-CASCADE_RIGHT = {
-    **named("init", {"num_levels": 2, "float_workspace_buffer": WORKSPACE}),
-    **named("plan", {**LEVELS, **SIZES, "head_dim": D, "page_size": PAGE}),
-    **named("run", {"q": Q, "paged_kv_cache": POOL}),
-}
-ONE_LEVEL = {
-    "init.num_levels": 1,
-    **named("plan", {name: levels[1:] for name, levels in LEVELS.items()}),
-}
-CASCADE = {
-    **{name: x for name, x in init(CASCADE_BUFFERS, square(TOKENS)).items() if name not in ("init.backend", "init.jit_args")},
-    "init.num_levels": Change(1, refused=True),
-    **named("plan", {
-        "qo_indptr_arr": Change([i32(0, 5), i32(0, 3, 5)]),
-        "paged_kv_indptr_arr": Change([i32(0, 1), i32(0, 1, 3)]),
-        "paged_kv_indices_arr": Change([i32(2), i32(3, 1, 0)]),
-        "paged_kv_last_page_len": Change([i32(15), i32(5, 16)]),
-        "head_dim": Change(128, refused=True),
-        "page_size": Change(32, refused=True),
-        "causal": Change(True),
-        "use_fp16_qk_reduction": Change(True, refused=True),
-    }),
-    **{n: x for n, x in SCORES.items() if n not in ("plan.non_blocking", "plan.o_data_type")},
-    "plan.window_left": Change(5, ONE_LEVEL),
-    "run.q": Change(drawn(TOKENS, HEADS, D, seed=9)),
-    "run.paged_kv_cache": Change(drawn(5, 2, PAGE, KV, D, seed=9)),
-}  # fmt: skip
-TABLE_ROWS = {"num_qo_heads": HEADS, "num_kv_heads": KV, "head_dim": D, "page_size": PAGE}
-SHARED = {"k_shared": drawn(21, KV, D), "v_shared": drawn(21, KV, D, seed=1)}
-OWN_POOL = {"unique_kv_cache": POOL}
-SHARED_INIT = named("init", {
-    "float_workspace_buffer": Change(None, refused=True),
-    "kv_layout": Change("HND", {**named("plan", {"num_qo_heads": PAGE, "num_kv_heads": PAGE}), **named("run", {
-        "q": drawn(2, PAGE, D), "k_shared": drawn(PAGE, PAGE, D), "v_shared": drawn(PAGE, PAGE, D, seed=1),
-        "unique_kv_cache": HND_POOL,
-    })}),
-})  # fmt: skip
-SHARED_SIZES = refused(
-    num_qo_heads=8, num_kv_heads=4, head_dim=128, page_size=32, data_type="bfloat16"
-)
-SHARED_RUN = named("run", changed({"q": Q2, **SHARED, **OWN_POOL}, "q", *SHARED, *OWN_POOL))
-DECODE_SHARED_RIGHT = {
-    **named("init", {"float_workspace_buffer": WORKSPACE}),
-    **named("plan", {**{f"unique_kv_{name}": x for name, x in PAGES.items()}, **TABLE_ROWS}),
-    **named("run", {"q": Q2, **SHARED, **OWN_POOL}),
-}
-PAGE_CHANGES = {name: change for name, change in CACHE.items() if name != "plan.page_size"}
-DECODE_SHARED = {
-    **SHARED_INIT,
-    **{name.replace("plan.", "plan.unique_kv_"): x for name, x in PAGE_CHANGES.items()},
-    **named("plan", SHARED_SIZES),
-    **SHARED_RUN,
-}
-PREFILL_SHARED_RIGHT = {
-    **named("init", {"float_workspace_buffer": WORKSPACE}),
-    **named("plan", {"qo_indptr": i32(0, 1, 2), **PREFILL_PAGES, **TABLE_ROWS}),
-    **named("run", {"q": Q2, **SHARED, **OWN_POOL}),
-}
-PREFILL_SHARED = {
-    **SHARED_INIT,
-    "plan.qo_indptr": Change(i32(0, 2, 2)),
-    **{name.replace("plan.", "plan.paged_kv_"): x for name, x in PAGE_CHANGES.items()},
-    **named("plan", SHARED_SIZES),
-    **SHARED_RUN,
-    **named("run", {
-        "causal": Change(True),
-        "sm_scale": Change(0.5),
-        **refused(use_fp16_qk_reduction=True, rope_scale=2.0, rope_theta=1e5),
-    }),
-}  # fmt: skip
 MIXED_RIGHT = {
     "init.device": "cpu",
     **named("plan", {
@@ -411,20 +329,9 @@ IN_GRAPHS = {
     "CUDAGraphBatchDecodeWithPagedKVCacheWrapper"
 }  # test_flashinfer_engines has its arguments
 
-
-TABLE = arguments_of(by_name(SUBJECTS))
-
-
-@pytest.mark.parametrize(("subject", "argument"), TABLE.values(), ids=TABLE)
-def test_an_argument_does_something(subject: Subject, argument: str) -> None:
-    assert complaint(subject, argument) == ""
-
-
-@pytest.mark.parametrize("subject", by_name(SUBJECTS).values(), ids=by_name(SUBJECTS))
-def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
-    found = misnamed(subject)
-    assert set(found) <= CALLED_OTHERWISE
-    assert "it is taken" not in found.values()
+test_an_argument_does_something, test_what_is_nothing_is_refused_by_its_name = effect_tests(
+    SUBJECTS, otherwise=CALLED_OTHERWISE
+)
 
 
 def test_every_wrapper_has_its_rows() -> None:

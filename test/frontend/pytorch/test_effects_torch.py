@@ -13,10 +13,7 @@ from attn_mlir import torch as doors  # noqa: E402
 from attn_mlir.validation.effects import (  # noqa: E402
     Change,
     Subject,
-    arguments_of,
-    by_name,
-    complaint,
-    misnamed,
+    effect_tests,
     only_planned,
     parameters,
     refused,
@@ -70,22 +67,10 @@ DOORS = {
     ),
 }
 SUBJECTS = {"torch": DOORS}
-CALLED_OTHERWISE: set[str] = set()
 
-
-TABLE = arguments_of(by_name(SUBJECTS))
-
-
-@pytest.mark.parametrize(("subject", "argument"), TABLE.values(), ids=TABLE)
-def test_an_argument_does_something(subject: Subject, argument: str) -> None:
-    assert complaint(subject, argument) == ""
-
-
-@pytest.mark.parametrize("subject", by_name(SUBJECTS).values(), ids=by_name(SUBJECTS))
-def test_what_is_nothing_is_refused_by_its_name(subject: Subject) -> None:
-    found = misnamed(subject)
-    assert set(found) <= CALLED_OTHERWISE
-    assert "it is taken" not in found.values()
+test_an_argument_does_something, test_what_is_nothing_is_refused_by_its_name = effect_tests(
+    SUBJECTS
+)
 
 
 def test_every_argument_has_its_row() -> None:

@@ -99,6 +99,14 @@ SCORES = named("plan", {
     "num_qo_heads": Change(8, refused=True),
     "num_kv_heads": Change(4, refused=True),
 })  # fmt: skip
+SIZES = {"num_qo_heads": HEADS, "num_kv_heads": KV}
+CACHE = named("plan", {
+    "indptr": Change(i32(0, 1, 3)),
+    "indices": Change(i32(3, 1, 2)),
+    "last_page_len": Change(i32(6, 16)),
+    "page_size": Change(32, refused=True),
+})  # fmt: skip
+PREFILL_PAGES = {f"paged_kv_{name}": value for name, value in PAGES.items()}
 
 
 def square(tokens: int) -> dict[str, Any]:
