@@ -6,7 +6,6 @@ import functools
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from attn_mlir.aten.operators import override
@@ -37,12 +36,7 @@ class Activation:
     def __enter__(self) -> Activation:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.previous is None:
             host.restore_flash_attention_impl(_raise_warn=False)
         else:

@@ -62,7 +62,7 @@ def attention(
         attn_mask = attn_mask[:, None, None]
     options = (attn_mask, is_causal, scale, enable_gqa, return_lse)
     if _parallel_config is not None:
-        return in_parallel(query, key, value, *options, _parallel_config)
+        return in_parallel(query, key, value, *options, _parallel_config=_parallel_config)
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     o, lse = sdpa_and_lse(q, k, v, *options)
     o = o.transpose(1, 2)

@@ -23,13 +23,13 @@ def in_parallel(
     key: Any,
     value: Any,
     attn_mask: Any,
-    is_causal: bool,
-    scale: float | None,
-    enable_gqa: bool,
-    return_lse: bool,
+    *options: Any,
     _parallel_config: Any,
 ) -> Any:
     """`attention` of rows that the ranks of a group share; errors of the template as well.
+
+    Args:
+      options: `is_causal`, `scale`, `enable_gqa` and `return_lse`, as of `attention`.
 
     Raises:
       SpecError: a mask in a ring, whose steps would all have the same one.
@@ -44,10 +44,7 @@ def in_parallel(
         value,
         attn_mask,
         0.0,
-        is_causal,
-        scale,
-        enable_gqa,
-        return_lse,
+        *options,
         forward_op=forward_op,
         backward_op=backward_op,
         _parallel_config=_parallel_config,
