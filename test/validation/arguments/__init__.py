@@ -1,0 +1,1 @@
+"""Calls of public functions that take arrays, each of them right as it stands."""
