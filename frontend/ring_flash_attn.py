@@ -79,8 +79,10 @@ def llama3_flash_attn_prepare_cu_seqlens(
     Raises:
       SpecError: an argument is wrong, or the ranks do not divide the sequence.
     """
-    if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dim() != 1:
-        raise SpecError(f"cu_seqlens must be a tensor [documents + 1], got {shown(cu_seqlens)}")
+    check_sendable("cu_seqlens", cu_seqlens)
+    if cu_seqlens.dim() != 1:
+        got = list(cu_seqlens.shape)
+        raise SpecError(f"cu_seqlens must be a tensor [documents + 1], got shape {got}")
     starts = _rising("cu_seqlens", cu_seqlens)
     ranks = integer("world_size", world_size, 1)
     if starts[-1] % ranks:
@@ -262,6 +264,7 @@ def _starts(given: Given, name: str, longest: str, tokens: int) -> tuple[int, ..
 
 def _rising(name: str, cu_seqlens: Any) -> tuple[int, ...]:
     if isinstance(cu_seqlens, torch.Tensor):
+        check_sendable(name, cu_seqlens)
         cu_seqlens = cu_seqlens.tolist()
     starts = integers_of(cu_seqlens) or ()
     if len(starts) < 2 or starts[0] or any(a > b for a, b in pairwise(starts)):

@@ -9,10 +9,14 @@ from typing import Any
 
 from attn_mlir.adapters import ANYTHING, adapter, neutral
 from attn_mlir.diffusers.parallel import in_parallel
-from attn_mlir.errors import REFUSALS
+from attn_mlir.errors import REFUSALS, SpecError
 from attn_mlir.fallback import say_fallback
+from attn_mlir.pytorch.jagged import is_nested
 from attn_mlir.torch import sdpa_and_lse
 
+torch: Any = importlib.import_module("torch")
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # other classes are refused by name
 NATIVE = "diffusers.models.attention_dispatch"
 FLASH = "it is of the package's backends for FlashAttention"
 TABLE = {
@@ -58,7 +62,15 @@ def attention(
     Raises:
       SpecError: an argument is wrong, or has no kernel: dropout, windows, other dtypes.
     """
-    if getattr(attn_mask, "shape", None) == (query.shape[0], key.shape[1]):
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        is_tensor = isinstance(x, torch.Tensor)
+        if not is_tensor or (type(x) in PLAIN and x.dim() != 4):
+            got = f"one of rank {x.dim()}" if is_tensor else type(x).__name__
+            raise SpecError(
+                f"{name} must be a tensor [batch, sequence, heads, head_dim], got {got}"
+            )
+    is_mask = attn_mask is not None and not is_nested(query, key, attn_mask)
+    if is_mask and getattr(attn_mask, "shape", None) == (query.shape[0], key.shape[1]):
         attn_mask = attn_mask[:, None, None]
     options = (attn_mask, is_causal, scale, enable_gqa, return_lse)
     if _parallel_config is not None:

@@ -122,25 +122,25 @@ def _check(o: Any, lse: Any, sinks: Any, size: int) -> None:
     Raises:
       SpecError: names the argument.
     """
-    if not isinstance(o, torch.Tensor) or o.dim() not in (3, 4) or o.dtype not in DTYPES:
-        raise SpecError(
-            f"o must be [tokens, heads, D] or [batch, sq, heads, D] of bf16 or f16, got {_got(o)}"
-        )
     for name, x in (("o", o), ("lse", lse), ("sinks", sinks)):
         if name != "sinks" or x is not None:
             check_sendable(name, x)
             if x.device != o.device:
                 raise SpecError(f"{name} must be on o's device, {o.device}, got {x.device}")
+    if o.dim() not in (3, 4) or o.dtype not in DTYPES:
+        raise SpecError(
+            f"o must be [tokens, heads, D] or [batch, sq, heads, D] of bf16 or f16, got {_got(o)}"
+        )
     *lead, rows, heads, _ = o.shape
-    if not isinstance(lse, torch.Tensor) or lse.dtype != torch.float32:
+    if lse.dtype != torch.float32:
         raise SpecError(f"lse must be a tensor of float32, got {_got(lse)}")
     if tuple(lse.shape) != (*lead, heads, rows):
         raise SpecError(f"lse must be {[*lead, heads, rows]} beside this o, got {list(lse.shape)}")
     if heads % size:
         raise SpecError(f"o has {heads} heads, which {size} ranks do not divide")
-    if sinks is not None and tuple(getattr(sinks, "shape", ())) != (heads,):
+    if sinks is not None and tuple(sinks.shape) != (heads,):
         raise SpecError(f"sinks must be a tensor [{heads}], got {_got(sinks)}")
 
 
 def _got(x: Any) -> str:
-    return f"{list(x.shape)} of {x.dtype}" if isinstance(x, torch.Tensor) else type(x).__name__
+    return f"{list(x.shape)} of {x.dtype}"

@@ -22,7 +22,7 @@ from attn_mlir.distributed.tensors import check_sendable
 from attn_mlir.distributed.transport import transport_of
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import integer
-from attn_mlir.runtime.call.torch_tensors import check_class
+from attn_mlir.runtime.call.torch_tensors import check_dense
 
 torch: Any = importlib.import_module("torch")
 
@@ -177,5 +177,5 @@ def _own_runs(length: int, members: Members, layout: str) -> Runs:
 def _axis(x: Any, dim: object) -> int:
     if not isinstance(x, torch.Tensor):
         raise SpecError(f"x must be a tensor of torch, got {type(x).__name__}")
-    check_class(x, "x")
+    check_dense(x, "x")
     return integer("dim", dim, -x.dim(), x.dim() - 1) % x.dim()

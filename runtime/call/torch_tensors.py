@@ -149,6 +149,16 @@ def check_tensor(tensor: Any, name: str, *, has_gradient: bool = False) -> None:
     Raises:
       SpecError: says what it is, and what to pass.
     """
+    check_dense(tensor, name)
+    check_derivative(tensor, name, has_gradient=has_gradient)
+
+
+def check_dense(tensor: Any, name: str) -> None:
+    """Refuses a tensor that is not what its memory holds, whatever its derivatives.
+
+    Raises:
+      SpecError: says what it is, and what to pass.
+    """
     check_class(tensor, name)
     if tensor.is_nested or tensor.layout is not _parts().module.strided:
         layout = "nested" if tensor.is_nested else f"of layout {tensor.layout}"
@@ -157,7 +167,6 @@ def check_tensor(tensor: Any, name: str, *, has_gradient: bool = False) -> None:
         raise SpecError(
             f"{name} is a quantised tensor: pass {name}.dequantize(), or its int_repr()"
         )
-    check_derivative(tensor, name, has_gradient=has_gradient)
 
 
 def check_class(tensor: Any, name: str) -> None:

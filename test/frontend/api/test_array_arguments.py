@@ -22,7 +22,7 @@ from torch.autograd import forward_ad  # noqa: E402 # pyright: ignore
 from torch.nn.attention.bias import causal_lower_right  # noqa: E402 # pyright: ignore
 
 import attn_mlir as am  # noqa: E402
-from attn_mlir import flash, flash_mla, flashinfer  # noqa: E402
+from attn_mlir import distributed, flash, flash_mla, flashinfer, ring_flash_attn  # noqa: E402
 from attn_mlir.api import plan as planning  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.validation.arguments.calls import OWN  # noqa: E402
@@ -90,7 +90,12 @@ TRAINED = (
     *("attention, padded", "attention, packed", "attention, captured"),
     *("scaled_dot_product_attention", "flex_attention", "mla"),
     *(x for x in CALLS if "flash_attn_" in x),
+    *("diffusers.attention", "ring_attention", "gather_attention"),
+    *("ulysses_attention", "ulysses_ring_attention", "unshard"),
 )
+
+NOT_SENT = "is fake, on meta, or in a function that torch.func transforms"  # of several ranks
+WITH_VMAP = ("diffusers.attention", "scaled_dot_product_attention", "flex_attention")
 
 
 def cases() -> Iterator[Any]:
@@ -121,11 +126,22 @@ def test_refused_by_name(name: str, argument: str) -> None:
     function, arrays = CALLS[name]
     missed: dict[str, str] = {}
     for make, said in KINDS.items():
+        if name == "shard" and make in (dual, wanted, fake):
+            continue  # PyTorch cuts
         tensor = arrays[argument]
         if make in (dual, wanted) and not tensor.is_floating_point():
             continue  # integers have no derivatives
         if make in (sparse, nested) and tensor.dtype == torch.float8_e4m3fn:
             continue  # PyTorch makes none of 8 bits
+        if (
+            make is wanted
+            and argument in ("sinks", "x")
+            and name in TRAINED
+            and name in DISTRIBUTED
+        ):
+            continue  # likewise
+        if make is fake and name in DISTRIBUTED:
+            said = NOT_SENT
         if make is bias and argument == "attn_mask":
             continue  # what it is for
         if make is wanted and name in TRAINED and argument in OPERANDS:
@@ -176,6 +192,8 @@ def test_transformed_by_name(name: str, argument: str) -> None:
     function, arrays = CALLS[name]
     missed: dict[str, str] = {}
     for way, said in WAYS.items():
+        if name == "shard":
+            continue  # likewise
         tensor = arrays[argument]
         if way is not mapped and not tensor.is_floating_point():
             continue
@@ -183,11 +201,13 @@ def test_transformed_by_name(name: str, argument: str) -> None:
             continue  # a column for each element
         if way is mapped and name in ("plan", "get_batch_indices_positions"):
             continue  # launch nothing
+        if name in DISTRIBUTED:
+            said += f"|{NOT_SENT}"
         if name == "attention":
             said += "|out cannot be recorded"  # which is in this call
         if name == "BatchAttention":
             said += "|paged_kv_indptr is .* that is traced"  # by what plan computes
-        if way is mapped and name in ("scaled_dot_product_attention", "flex_attention"):
+        if way is mapped and name in WITH_VMAP:
             said = "a kernel would be compiled"  # which have a rule
         try:
             way(lambda x, argument=argument: function(**{**arrays, argument: x}), tensor)
@@ -213,11 +233,13 @@ def test_every_function_is_called() -> None:
     """Those of adapters by their lists of names; of `attn_mlir` those that take arrays."""
     told = {name.partition(",")[0].rpartition(".")[2].split()[0] for name in CALLS}
     public = {*flash.__all__, *flash_mla.__all__, *flashinfer.__all__}
+    public |= {*distributed.__all__, *ring_flash_attn.__all__}
     public |= {
         "attention",
         "attention_backward",
         "append_kv",
         "mla",
+        "mla_backward",
         "sparse_mla",
         "mla_decode",
         "plan",
@@ -225,7 +247,7 @@ def test_every_function_is_called() -> None:
     }
     public |= {"scaled_dot_product_attention", "flex_attention"}
     without_operands = {"FlashMLASchedMeta", "get_mla_metadata", "get_scheduler_metadata"}
-    without_operands |= {"get_mla_metadata_dense_fp8"}
+    without_operands |= {"plan_parallel", "positions", "get_mla_metadata_dense_fp8"}
     in_graphs = {"CUDAGraphBatchDecodeWithPagedKVCacheWrapper", "fast_decode_plan"}
     assert public - told == without_operands | in_graphs
 

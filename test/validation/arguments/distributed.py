@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,23 +13,34 @@ from attn_mlir.validation.arguments.operands import (
     DIM,
     F32,
     HEADS,
+    LENGTHS,
     Calls,
     dense,
     real,
-    rows,
     whole,
 )
 
 GRID = SimpleNamespace(ndim=2, get_group=lambda _: None)
 """A mesh of one node of one rank."""
 
-PACKED: dict[str, Any] = {"q": real(8, HEADS, DIM), "kv": real(8, 2, HEADS, DIM)}
-SLICED: dict[str, Any] = {
-    "max_seqlen_q": 8,
-    "max_seqlen_k": 8,
-    "heads_k_stride": 1,
-    "local_k_slice": slice(0, 8),
-}
+SLICED = {"max_seqlen_q": 8, "max_seqlen_k": 8, "heads_k_stride": 1, "local_k_slice": slice(0, 8)}
+
+
+def of_package(name: str) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The call of a function of ring-flash-attn."""
+    function, is_packed = getattr(rfa, name), "varlen" in name
+    lead = (8,) if is_packed else (1, 8)
+    forms: dict[str, dict[str, Any]] = {
+        "qkvpacked": {"qkv": real(*lead, 3, HEADS, DIM)},
+        "kvpacked": {"q": real(*lead, HEADS, DIM), "kv": real(*lead, 2, HEADS, DIM)},
+        "": {x: real(*lead, HEADS, DIM) for x in "qkv"},
+    }
+    arrays = next(found for form, found in forms.items() if form in name)
+    if name.startswith("llama3"):
+        return partial(function, **SLICED), {**arrays, **LENGTHS}
+    if is_packed:
+        return partial(function, max_seqlen=8), {**arrays, "cu_seqlens": whole(0, 8)}
+    return function, arrays
 
 
 def passed_queries(q: Any, k: Any, v: Any, o: Any, lse: Any, sinks: Any) -> Any:
@@ -69,29 +82,9 @@ DISTRIBUTED: Calls = {
     "context_parallel": (in_context, {"buffer": real(1, 8, HEADS, DIM)}),
     "shard": (ad.shard, {"x": real(1, 8, HEADS, DIM)}),
     "unshard": (ad.unshard, {"x": real(1, 8, HEADS, DIM)}),
-    "ring_flash_attn_func": (rfa.ring_flash_attn_func, dense()),
-    "zigzag_ring_flash_attn_kvpacked_func": (
-        rfa.zigzag_ring_flash_attn_kvpacked_func,
-        {"q": real(1, 8, HEADS, DIM), "kv": real(1, 8, 2, HEADS, DIM)},
-    ),
-    "stripe_flash_attn_qkvpacked_func": (
-        rfa.stripe_flash_attn_qkvpacked_func,
-        {"qkv": real(1, 8, 3, HEADS, DIM)},
-    ),
-    "ring_flash_attn_varlen_func": (
-        lambda **x: rfa.ring_flash_attn_varlen_func(**x, max_seqlen=8),
-        {**rows(), "cu_seqlens": whole(0, 8)},
-    ),
-    "zigzag_ring_flash_attn_varlen_qkvpacked_func": (
-        lambda **x: rfa.zigzag_ring_flash_attn_varlen_qkvpacked_func(**x, max_seqlen=8),
-        {"qkv": real(8, 3, HEADS, DIM), "cu_seqlens": whole(0, 8)},
-    ),
-    "llama3_flash_attn_varlen_kvpacked_func": (
-        lambda **x: rfa.llama3_flash_attn_varlen_kvpacked_func(**x, **SLICED),
-        {**PACKED, "cu_seqlens_q": whole(0, 8), "cu_seqlens_k": whole(0, 8)},
-    ),
     "llama3_flash_attn_prepare_cu_seqlens": (
         lambda **x: rfa.llama3_flash_attn_prepare_cu_seqlens(**x, causal=True, rank=0, world_size=2),
         {"cu_seqlens": whole(0, 8)},
     ),
+    **{x: of_package(x) for x in rfa.__all__ if x.endswith("_func")},
 }  # fmt: skip
