@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from attn_mlir.runtime.emulator.checkers.state import GlobalSpaces
+from attn_mlir.runtime.emulator.machine.memory import GlobalMemory
 from attn_mlir.validation.emulator.kinds import Kind, run, spin
 from attn_mlir.validation.emulator.pairs_reads import LDMATRIX, PAIRS, WRITTEN, slot
 
@@ -38,3 +41,12 @@ def test_stores_to_another_cta_write_through_the_generic_proxy() -> None:
         {spin("r1", 0)} {meet}
     """
     assert run(Kind("", "proxy", body, ctas=2), is_wrong=False) == []
+
+
+def test_lanes_of_several_mappings_are_in_none() -> None:
+    """Some of them may be written, and what a load reads there is followed."""
+    memory, operand = GlobalMemory(), np.zeros(32, np.uint32)
+    operand.flags.writeable = False
+    at = np.array([memory.map(operand, 0x7F0000000000), memory.map(operand.copy(), 0x7F0000001000)])
+    spaces = GlobalSpaces(memory, orders_clusters=False, native=None)
+    assert [spaces.is_writeable(at[x], 4) for x in ([0], [1], [0, 1])] == [False, True, None]

@@ -3,6 +3,8 @@
 import ast
 import json
 import tomllib
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -268,9 +270,32 @@ def test_the_table_shows_the_worst_run() -> None:
     assert all(line.count("|") == len(run.HEADINGS) + 1 for line in text.splitlines()[2:])
 
 
+class Here:
+    """A pool of processes whose calls are made in this one."""
+
+    def __init__(self, *_: object, **_options: object):
+        pass
+
+    def __enter__(self) -> "Here":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(function(*arguments))
+        return done
+
+
 def test_a_run_that_goes_on_repeats_no_right_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def repeat(name: str, again: run.Run, _: Path) -> run.Outcome:
+        raise AssertionError(f"{name} is run again: {again.name}")
+
+    monkeypatch.setattr(run, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(run, "run_one", repeat)
     case, judge = CASES[0], tmp_path / "judge.py"
     judge.write_text("strict")
     monkeypatch.setattr(run, "recorded", lambda *_: copy_record())
@@ -286,6 +311,25 @@ def test_a_run_that_goes_on_repeats_no_right_run(
     judge.write_text("lax")
     changed = Journal(tmp_path / "journal", [tmp_path])
     assert changed.find(stamp_of(case), case.name, runs[0].name) is None
+
+
+def test_the_journal_gets_right_runs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[0]
+    runs = run.planned([Schedule("fair"), Schedule("adversarial", 0)], "all")
+    *right, wrong = (x.name for x in runs)
+
+    def run_one(_: str, made: run.Run, _records: Path) -> run.Outcome:
+        return replace(outcome("bad" if made.name == wrong else "", 0.5), schedule=made.name)
+
+    monkeypatch.setattr(run, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(run, "run_one", run_one)
+    monkeypatch.setattr(run, "recorded", lambda *_: copy_record())
+    run.run_all(
+        [case], runs, 1, 60, Console(quiet=True), Journal(tmp_path / "journal", []), resume=False
+    )
+    journal = Journal(tmp_path / "journal", [])
+    found = [x.name for x in runs if journal.find(stamp_of(case), case.name, x.name) is not None]
+    assert found == right
 
 
 def test_a_record_of_another_machine_needs_no_package(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +66,37 @@ def test_without_rules_it_is_refused(ranks: Callable[..., Any]) -> None:
     q = tensor.distribute_tensor(torch.zeros(1, 2, 8, 64).bfloat16(), ranks(1))
     with pytest.raises(SpecError, match="register_sharding"):
         door.scaled_dot_product_attention(q, q, q)
+
+
+SHAPES = {"q": (2, 16, 4, 64), "lse": (2, 4, 16), "dlse": (2, 4, 16), "sinks": (4,)}
+OPERANDS = ("q", "k", "v", "o", "lse", "do", "dlse", "sinks")
+LIES: dict[str, tuple[int, str, str]] = {
+    "batch": (2, "q0 k0 v0 o0 lse0 do0 dlse0 sinks-", "dq0 dk0 dv0 dsinks+"),
+    "head": (2, "q2 k2 v2 o2 lse1 do2 dlse1 sinks0", "dq2 dk2 dv2 dsinks0"),
+    "head, one of keys": (1, "q2 k- v- o2 lse1 do2 dlse1 sinks0", "dq2 dk+ dv+ dsinks0"),
+    "q": (2, "q1 k- v- o1 lse2 do1 dlse2 sinks-", "dq1 dk+ dv+ dsinks+"),
+}
+"""By kind of shards: heads of keys, the axis of each operand, and of each gradient; - is whole, + is
+the sum over ranks."""
+
+
+@pytest.mark.parametrize("case", LIES)
+def test_gradients_of_what_ranks_share_are_their_sums(case: str) -> None:
+    kv_heads, operands, gradients = LIES[case]
+    shapes = {**SHAPES, "kv": (2, 16, kv_heads, 64)}
+    of = {"k": "kv", "v": "kv", "o": "q", "do": "q"}
+    given = {x: SimpleNamespace(shape=shapes[of.get(x, x)]) for x in OPERANDS}
+    rule = sharding.RULES["attention_backward_call"]
+    made = rule._placed(case.partition(",")[0], {"wanted": None}, given)
+
+    def spelled(name: str, place: Any) -> str:
+        at = "-" if place.is_replicate() else "+" if place.is_partial() else str(place.dim)
+        return name + at
+
+    results, count = list(rule.results), len(rule.results)
+    found = [spelled(x, y) for x, y in zip(results, made[:count], strict=True)]
+    assert [x for x in found if x.startswith(("dq", "dk", "dv", "dsinks"))] == gradients.split()
+    assert [*map(spelled, OPERANDS, made[count:])] == operands.split()
 
 
 R, B, H, S = (tensor.Replicate(), *map(tensor.Shard, (0, 1, 2)))
