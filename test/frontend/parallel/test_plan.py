@@ -10,8 +10,8 @@ import pytest
 
 from attn_mlir.errors import SpecError
 from attn_mlir.parallel import GPUS, SCHEMES, Gpu, Links, Problem, Rate, plan_parallel
-from attn_mlir.parallel.calls import Calls, Software
-from attn_mlir.parallel.links import LATENCY, MEASURED, MIB, SIZES, overhead
+from attn_mlir.parallel.calls import KERNEL, Calls, Software
+from attn_mlir.parallel.links import BARRIER, LATENCY, MEASURED, MIB, SIZES, overhead
 from attn_mlir.parallel.schemes import predict
 
 # A GPU of one multiprocessor on which a tile of 128 rows takes 1 s for each key, and whose memory
@@ -34,6 +34,9 @@ def test_a_ring_by_hand() -> None:
     assert pulled.bytes_sent == sent.bytes_sent == 128 * 256 * 2
     assert pulled.exposed == 0  # 64 s of a copy beside 256 s of attention
     assert sent.exposed == pytest.approx(64, abs=1e-3)
+    # A copy engine waits for the others; O is merged from two parts.
+    assert sent.other == pytest.approx(2 * PROGRAM.kernels * KERNEL + KERNEL)
+    assert pulled.other == pytest.approx(sent.other + BARRIER)
     assert sent.limit == 256 * 256 * 2 * 256 * 2 / 2 / PER_KEY == 512
 
 

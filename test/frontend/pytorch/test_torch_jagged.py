@@ -150,6 +150,9 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "have 2, 3 and 2 sequences": ((Q, jagged(offsets_of(4, 9, 1))[0].detach(), Q), {}),
     "enable_gqa=True": ((jagged(OF, 4)[0].detach(), Q, Q), {}),
     "value has other sequences": ((Q, Q, jagged(offsets_of(5, 8))[0].detach()), {}),
+    "value has other sequences than key": (
+        (Q, *(jagged(OF, lengths=torch.tensor(x))[0].detach() for x in ([4, 9], [4, 8]))), {},
+    ),
     "query is torch.float32": ((Q.float(), Q.float(), Q.float()), {}),
     "query is torch.bfloat16|key is torch.float16": ((Q, Q.half(), Q.half()), {}),
     "key has head_dim 32, query has 64": ((Q, *[jagged(OF, size=32)[0].detach()] * 2), {}),
