@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from attn_mlir.errors import SpecError, no_kernel, shown
 from attn_mlir.jax.callbacks import Operation
 from attn_mlir.jax.calls import Call, attend
 from attn_mlir.naming import check_options
+from attn_mlir.runtime.call.scalars import as_int
+from attn_mlir.runtime.call.tensors import check_numpy
 from attn_mlir.trace import trace_sources
 
 jax: Any = importlib.import_module("jax")
@@ -98,7 +100,10 @@ def _is_array(name: str, value: object) -> bool:
     if name in ("q", "k", "v"):
         return True
     if not isinstance(value, jax.Array | np.ndarray):
-        if not isinstance(value, Hashable):  # jax compiles a call once for equal options
+        is_number = name not in ARRAYS or as_int(value) is not None
+        if not is_number or not isinstance(
+            value, Hashable
+        ):  # a call is compiled once for equal ones
             as_array(name, value)
         return False
     if name not in ARRAYS:
@@ -116,7 +121,13 @@ def as_array(name: str, value: object) -> Any:
         raise SpecError(f"{name} is a {type(value).__name__}: pass k and v as arrays of jax")
     if not isinstance(value, jax.Array | np.ndarray):
         raise SpecError(f"{name} must be an array of jax or numpy, got {shown(value, 40)}")
-    return jax.numpy.asarray(value)
+    if isinstance(value, np.ndarray):
+        check_numpy(cast("np.ndarray[Any, Any]", value), name)
+    try:
+        return jax.numpy.asarray(value)
+    except TypeError as error:
+        dtype = getattr(value, "dtype", None)
+        raise SpecError(f"{name} has dtype {dtype}, of which jax makes no array") from error
 
 
 def _read(name: str, value: object) -> Any:

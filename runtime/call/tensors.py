@@ -286,7 +286,12 @@ def _readable(dtype: str, name: str) -> str:
     return dlpack.READABLE[dtype]
 
 
-def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
+def check_numpy(array: np.ndarray[Any, Any], name: str) -> None:
+    """Refuses an array of numpy that means more than its memory holds.
+
+    Raises:
+      SpecError: says what it is, and what to pass.
+    """
     if isinstance(array, np.ma.MaskedArray):
         raise SpecError(
             f"{name} is a masked array, whose mask no kernel knows: pass {name}.filled(...), and "
@@ -298,6 +303,10 @@ def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
             f"{name} is a {kind.__module__}.{kind.__qualname__}, which means more than its memory "
             f"holds: pass np.asarray({name})"
         )
+
+
+def _from_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
+    check_numpy(array, name)
     dtype = _readable(array.dtype.name, name)
     if not array.dtype.isnative:
         raise SpecError(

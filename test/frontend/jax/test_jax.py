@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from attn_mlir.runtime.devices.idle import IdleDevice  # noqa: E402
 from attn_mlir.runtime.kernel import launching_on  # noqa: E402
 
 jnp: Any = jax.numpy
+sparse: Any = importlib.import_module("jax.experimental.sparse")
 truth: Any = jax.nn.dot_product_attention
 
 B, T, S, N, K, H = 2, 24, 40, 4, 2, 64
@@ -313,6 +316,51 @@ REFUSED: dict[str, Any] = {
         q, k, v, score_mod=lambda score, b, h, i, j, table=INTEGERS: score + table[h]
     ),
 }
+
+
+ONE = {name: jnp.ones((1, 8, 2, 16), jnp.bfloat16) for name in "qkv"}
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "attention": (
+        attention,
+        {**ONE, "sinks": jnp.ones(2), "seqused_q": jnp.array([8]), "seqused_k": jnp.array([8])},
+    ),
+    "attention, packed": (
+        lambda **x: attention(**x, max_seqlen_q=8, max_seqlen_k=8),
+        {**{x: y[0] for x, y in ONE.items()}, **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), jnp.array([0, 8]))},
+    ),
+    "dot_product_attention": (
+        dot_product_attention,
+        {
+            **dict.fromkeys(("query", "key", "value"), ONE["q"]),
+            "bias": jnp.ones((1, 2, 8, 8)), "mask": jnp.ones((1, 2, 8, 8), jnp.bool_),
+            "query_seq_lengths": jnp.array([8]), "key_value_seq_lengths": jnp.array([8]),
+        },
+    ),
+}  # fmt: skip
+
+
+class Named(np.ndarray[Any, Any]):
+    """An array with a meaning of its own."""
+
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "must be an array of jax or numpy": lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype),
+    "must be an array of jax or numpy, got .*BCOO": lambda x: sparse.BCOO.fromdense(x * 1.0),
+    "Named, which means more than its memory": lambda x: np.asarray(x).view(Named),
+    "is a masked array": lambda x: np.ma.masked_array(np.asarray(x)),
+    "has dtype object": lambda x: np.asarray(x).astype(object),
+    "has dtype >f4": lambda x: np.asarray(x, np.float32).astype(">f4"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_arrays_that_are_not_what_they_look_like(name: str) -> None:
+    function, arrays = CALLS[name]
+    jax.eval_shape(lambda: function(**arrays))
+    for argument, array in arrays.items():
+        for message, make in KINDS.items():
+            with pytest.raises(SpecError, match=f"^{argument} .*{message}"):
+                function(**{**arrays, argument: make(array)})
 
 
 @pytest.mark.parametrize("message", REFUSED)
