@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch")
 
-from attn_mlir.distributed.hybrid import joined, renumbered
-from attn_mlir.distributed.layouts import indices, runs_of
-from attn_mlir.validation.distributed.cases import CASES, SCHEMES
-from attn_mlir.validation.distributed.launch import run
+from attn_mlir.distributed import hybrid  # noqa: E402
+from attn_mlir.distributed.hybrid import joined, renumbered  # noqa: E402
+from attn_mlir.distributed.layouts import indices, runs_of  # noqa: E402
+from attn_mlir.validation.distributed.cases import CASES, SCHEMES  # noqa: E402
+from attn_mlir.validation.distributed.launch import run  # noqa: E402
 
 SLICE = {
     2: ("gather-causal-gradients", "ulysses-alibi", "decode-a2a", "pass_q-cache"),
@@ -66,6 +69,41 @@ def test_queries_travel_to_caches(size: int) -> None:
 def test_heads_are_exchanged_in_nodes_and_keys_between_them(size: int) -> None:
     cases = "causal", "contiguous", "odd", "alibi", "sinks", "documents", "empty-rank", "window"
     check(size, *(f"ulysses_ring-{case}-gradients" for case in cases))
+
+
+def members(size: int, rank: int, counts: Any) -> Any:
+    """A group whose other ranks say these counts."""
+    return SimpleNamespace(
+        **dict.fromkeys(("checked", "agreeing", "watched"), lambda *_: nullcontext()),
+        size=size, rank=rank, agree=lambda *_: counts, prepare=lambda kernels: kernels(),
+    )  # fmt: skip
+
+
+def test_a_ring_is_of_its_node_and_of_a_part_of_the_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank of node 1 of 2, of 2 ranks each, which have 2, 2, 1 and no tokens."""
+    nodes, ranks = members(2, 1, ((2, 2), (1, 0))), members(2, 0, (1, 0))
+    q = torch.zeros(1, 1, 4, 64).bfloat16()
+    made: list[Any] = []
+
+    def exchange(_: Any, shards: Any, operands: Any, sinks: Any, attend: Any) -> Any:
+        assert shards.runs == ((range(1),), (range(5, 5),))
+        return attend(operands, sinks, 2)
+
+    def compute(q: Any, _k: Any, _v: Any, _sinks: Any, scheme: Any) -> Any:
+        made.append(scheme)
+        return q, q
+
+    monkeypatch.setattr(hybrid, "members_of", {0: nodes, 1: ranks}.get)
+    monkeypatch.setattr(hybrid, "exchange_heads", exchange)
+    monkeypatch.setattr(hybrid, "_prepare", lambda *_: None)
+    monkeypatch.setattr(hybrid, "Sharded", SimpleNamespace(apply=compute))
+    mesh = SimpleNamespace(ndim=2, get_group=lambda dim: dim)
+    options: dict[str, Any] = {"layout": "contiguous", "device": "emulator"}
+    options["score_mod"] = lambda score, b, h, q, k: score + h
+    hybrid.ulysses_ring_attention(q, q, q, mesh, **options)
+    (ring,) = made
+    assert ring.members is nodes and ring.shards.runs == ((range(4),), (range(4, 5),))
+    assert ring.problem.score_mod(0, 0, 1, 0, 0) == 3  # the heads from 2 on
 
 
 @pytest.mark.parametrize("layout", ["zigzag", "contiguous"])
