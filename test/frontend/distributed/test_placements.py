@@ -99,6 +99,23 @@ def test_gradients_of_what_ranks_share_are_their_sums(case: str) -> None:
     assert [*map(spelled, OPERANDS, made[count:])] == operands.split()
 
 
+@pytest.mark.parametrize(
+    "options, kinds",
+    [
+        ({}, ["batch", "head", "q"]),
+        ({"head_offset": 4}, ["batch", "q"]),
+        ({"mask": "causal"}, ["batch", "head"]),
+        ({"cache": "paged"}, []),
+    ],
+)
+def test_what_counts_heads_or_positions_is_not_split_along_them(
+    options: dict[str, Any], kinds: list[str]
+) -> None:
+    given = {name: SimpleNamespace(shape=SHAPES["q"]) for name in "qkv"}
+    named = {"mask": "full", "modifier": "", **options}
+    assert sharding.RULES["attention_call"]._kinds(named, given) == kinds
+
+
 R, B, H, S = (tensor.Replicate(), *map(tensor.Shard, (0, 1, 2)))
 GRID: dict[str, tuple[tuple[int, int], tuple[Any, Any], tuple[Any, Any], bool]] = {
     "batch and heads": ((8, 4), (B, H), (B, H), False),

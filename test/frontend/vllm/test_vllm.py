@@ -198,6 +198,15 @@ def test_a_batch_through_the_classes(name: str, classes: Any) -> None:
     )
 
 
+def test_scores_of_a_layer_are_options_of_flash_attention() -> None:
+    slopes, sinks = torch.ones(HEADS), torch.zeros(HEADS)
+    scores = attention.Scores(0.5, 9, 5.0, slopes, sinks)
+    options = {"softmax_scale": 0.5, "softcap": 5.0, "alibi_slopes": slopes, "s_aux": sinks}
+    for is_causal, window in ((True, (8, 0)), (False, (8, 8))):
+        more = {"causal": is_causal, "window_size": window}
+        assert scores.options(is_causal=is_causal) == options | more
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_keys_lie_where_the_engine_has_them(layout: str) -> None:
     """In front of the values, columns or pools; each has its own scale."""
