@@ -36,7 +36,7 @@ from attn_mlir.runtime.call.torch_tensors import (
 P = ParamSpec("P")
 TRAINED = {
     "attention": "attn_mlir.pytorch.autograd",
-    "mla": "attn_mlir.pytorch.latent_autograd",
+    "mla": "attn_mlir.pytorch.latent.autograd",
 }  # where the functions lie that autograd records, whose gradients have kernels
 
 
@@ -103,13 +103,13 @@ def supports(*arguments: Any, **options: Any) -> str | None:
     """
     if not wants_gradient(arguments, options):
         return refusal(*arguments, **options)
-    from attn_mlir.pytorch.autograd import check_call
+    from attn_mlir.pytorch.autograd import DIFFERENTIABLE
 
     with sys.modules["torch"].no_grad():
         if (reason := refusal(*arguments, **options)) is not None:
             return reason
     try:
-        check_call(*arguments, **options)
+        DIFFERENTIABLE.check_call(arguments, options)
     except REFUSALS as error:
         return str(error)
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from attn_mlir.api.attention import attention
-from attn_mlir.pytorch.autograd import register
+from attn_mlir.pytorch.autograd import DIFFERENTIABLE
 from attn_mlir.pytorch.graph_calls import ModifiedCall
 from attn_mlir.pytorch.shapes import wants_gradient
 from attn_mlir.pytorch.traced import traced
@@ -54,12 +54,5 @@ def modified_call(
     return attention_call_op(q, k, v, modifiers.tensors, modifiers.text, mask, cache, **options)
 
 
-def _call_of(*inputs: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The operands and the options of a call of the operator, of which gradients are wanted."""
-    named = dict(zip(ATTENTION.arguments, inputs, strict=True))
-    options = ATTENTION.unflattened(lambda tensor, _: tensor, named)
-    return [options.pop(name, None) for name in ("q", "k", "v")], options
-
-
 attention_call_op = ATTENTION.operator("attention_call", results=("o", "lse"))
-register(attention_call_op, _call_of, ATTENTION.arguments)
+DIFFERENTIABLE.register_call(attention_call_op, ATTENTION)

@@ -8,8 +8,12 @@ from typing import Any
 from attn_mlir.pytorch.appending import append_in_graph
 from attn_mlir.pytorch.attention import attention_in_graph
 from attn_mlir.pytorch.backward import attention_backward_in_graph
-from attn_mlir.pytorch.latent import mla_decode_in_graph, mla_in_graph, sparse_mla_in_graph
-from attn_mlir.pytorch.latent_backward import mla_backward_in_graph
+from attn_mlir.pytorch.latent.backward import mla_backward_in_graph
+from attn_mlir.pytorch.latent.operators import (
+    mla_decode_in_graph,
+    mla_in_graph,
+    sparse_mla_in_graph,
+)
 
 IN_GRAPHS: Mapping[str, Callable[..., Any]] = {
     "attention": attention_in_graph,

@@ -19,8 +19,11 @@ from attn_mlir import flash  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.mods import softcap  # noqa: E402
 from attn_mlir.pytorch.attention_call import attention_call_op  # noqa: E402
-from attn_mlir.pytorch.autograd import check_gradients  # noqa: E402
+from attn_mlir.pytorch.autograd import DIFFERENTIABLE  # noqa: E402
 from attn_mlir.pytorch.operators import attention_op  # noqa: E402
+from attn_mlir.runtime.devices.idle import IdleDevice  # noqa: E402
+from attn_mlir.runtime.kernel import launching_on  # noqa: E402
+from attn_mlir.validation.numerics.torch_operands import i32  # noqa: E402
 
 HEADS, KV_HEADS, SQ, SK, DIM = 4, 2, 20, 33, 32
 OPERATORS = ("attn_mlir.attention", "attn_mlir.attention_call", "attn_mlir.attention_backward_call")
@@ -356,6 +359,23 @@ def test_there_is_no_second_derivative() -> None:
             dq.sum().backward()
 
 
+def test_operands_that_are_copied_have_no_second_derivative_either() -> None:
+    q, k, v = (leaf(1, 8, HEADS, DIM + 1)[..., :DIM] for _ in range(3))
+    with launching_on(IdleDevice("sm_90a")):
+        o, _ = attention_op(q, k, v, [], "", "full", 0.1)
+        (dq,) = torch.autograd.grad(o.sum(), q, create_graph=True)
+        with pytest.raises(SpecError, match="attention has no second derivative"):
+            dq.sum().backward()
+
+
+def test_lengths_of_queries_without_a_gradient() -> None:
+    q, k, v = operands(8, 8)
+    with launching_on(IdleDevice("sm_90a")):
+        o = am.attention(q.detach(), k, v, seqused_q=i32(5))
+        found = torch.autograd.grad(o.sum(), (k, v))
+    assert [x.shape for x in found] == [k.shape, v.shape]
+
+
 def test_without_a_gradient_nothing_is_recorded() -> None:
     given = operands(8, 8)
     with torch.no_grad():
@@ -410,12 +430,12 @@ def test_forward_mode_is_refused_by_name() -> None:
 
 def test_calls_that_are_alike_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     given = dict(zip("qkv", operands(8, 8), strict=True))
-    check_gradients(given, {"mask": am.causal()})
+    DIFFERENTIABLE.check_gradients(given, {"mask": am.causal()})
 
     def fail(*_: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("attn_mlir.pytorch.autograd._plan_gradients", fail)
-    check_gradients(given, {"mask": am.causal()})
+    monkeypatch.setattr(type(DIFFERENTIABLE), "_plan", fail)
+    DIFFERENTIABLE.check_gradients(given, {"mask": am.causal()})
     with pytest.raises(AssertionError):
-        check_gradients(given, {"mask": am.full()})
+        DIFFERENTIABLE.check_gradients(given, {"mask": am.full()})

@@ -12,7 +12,7 @@ torch: Any = pytest.importorskip("torch")
 import attn_mlir as am  # noqa: E402
 from attn_mlir import flash_mla  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
-from attn_mlir.pytorch.latent import mla_decode_call_op  # noqa: E402
+from attn_mlir.pytorch.latent.operators import mla_decode_call_op  # noqa: E402
 from attn_mlir.validation.numerics.torch_operands import i32, normal  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("graphs_afresh")]

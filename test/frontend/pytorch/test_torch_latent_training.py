@@ -11,7 +11,7 @@ torch: Any = pytest.importorskip("torch")
 
 import attn_mlir as am  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
-from attn_mlir.pytorch.latent import mla_call_op  # noqa: E402
+from attn_mlir.pytorch.latent.operators import mla_call_op  # noqa: E402
 from attn_mlir.runtime.devices.idle import IdleDevice  # noqa: E402
 from attn_mlir.runtime.kernel import launching_on  # noqa: E402
 from attn_mlir.validation.effects import only_planned  # noqa: E402

@@ -15,7 +15,7 @@ from attn_mlir.api.latent.mla_backward import MLA_WANTED
 from attn_mlir.api.latent.mla_decode import mla_decode
 from attn_mlir.api.latent.sparse_mla import sparse_mla
 from attn_mlir.pytorch.graph_calls import VALUES, GraphCall
-from attn_mlir.pytorch.latent_autograd import register, trained
+from attn_mlir.pytorch.latent.autograd import DIFFERENTIABLE, trained
 from attn_mlir.pytorch.planned import breaks
 from attn_mlir.pytorch.shapes import wants_gradient
 
@@ -40,7 +40,7 @@ MLA_DECODE = GraphCall(
 )
 
 mla_call_op = MLA.operator("mla_call", results=("o", "lse"))
-register(mla_call_op, MLA)
+DIFFERENTIABLE.register_call(mla_call_op, MLA)
 sparse_mla_call_op = SPARSE_MLA.operator("sparse_mla_call", results=("o", "lse", "max_logits"))
 mla_decode_call_op = MLA_DECODE.operator("mla_decode_call", results=("o", "lse"))
 

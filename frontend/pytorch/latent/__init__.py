@@ -1,0 +1,1 @@
+"""Latent attention for PyTorch: its operators, and its gradients."""
