@@ -57,6 +57,10 @@ def jagged(tensor: Any) -> Any:
     return torch.nested.nested_tensor([tensor[:1]] * 2, layout=torch.jagged)
 
 
+def quantised(tensor: Any) -> Any:
+    return torch.quantize_per_tensor(tensor.float(), 0.1, 0, torch.qint8)
+
+
 def dual(tensor: Any) -> Any:
     return forward_ad.make_dual(tensor, torch.ones_like(tensor))
 
@@ -76,6 +80,7 @@ KINDS: dict[Callable[..., Any], str] = {
     jagged: f"NestedTensor, which means more than its memory holds|{NOT_ALL_NESTED}",
     sparse: "must be a dense tensor, got one of layout torch.sparse_coo",
     nested: f"must be a dense tensor, got one nested|{NOT_ALL_NESTED}|only torch.jagged",
+    quantised: "is a quantised tensor|attn_mask is torch.qint8",
     dual: "has a tangent",
     wanted: "requires a gradient",
     fake: "no elements here|convert all Tensors to FakeTensors|DataDependentOutputException",
