@@ -69,9 +69,9 @@ def attention(
             raise SpecError(
                 f"{name} must be a tensor [batch, sequence, heads, head_dim], got {got}"
             )
-    is_mask = attn_mask is not None and not is_nested(query, key, attn_mask)
-    if is_mask and getattr(attn_mask, "shape", None) == (query.shape[0], key.shape[1]):
-        attn_mask = attn_mask[:, None, None]
+    if attn_mask is not None and not is_nested(query, key, attn_mask):
+        if getattr(attn_mask, "shape", None) == (query.shape[0], key.shape[1]):
+            attn_mask = attn_mask[:, None, None]
     options = (attn_mask, is_causal, scale, enable_gqa, return_lse)
     if _parallel_config is not None:
         return in_parallel(query, key, value, *options, _parallel_config=_parallel_config)

@@ -124,9 +124,9 @@ def as_array(name: str, value: object) -> Any:
     if isinstance(value, np.ndarray):
         check_numpy(cast("np.ndarray[Any, Any]", value), name)
     try:
-        return jax.numpy.asarray(value)
+        return jax.numpy.asarray(cast(Any, value))
     except TypeError as error:
-        dtype = getattr(value, "dtype", None)
+        dtype: object = getattr(cast(Any, value), "dtype", None)
         raise SpecError(f"{name} has dtype {dtype}, of which jax makes no array") from error
 
 

@@ -19,6 +19,7 @@ from attn_mlir.distributed.pieces import Document, Piece  # noqa: E402
 from attn_mlir.distributed.problem import Problem  # noqa: E402
 from attn_mlir.distributed.ring_variants import OfEveryDocument, Striped  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
+from attn_mlir.validation.arguments.distributed import of_package  # noqa: E402
 from attn_mlir.validation.distributed.launch import run  # noqa: E402
 
 SHORT = ("zigzag_ring_flash_attn_varlen_func", "llama3_flash_attn_varlen_kvpacked_func")
@@ -161,6 +162,67 @@ def alone(tmp_path: Path) -> Iterator[None]:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/s", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+WINDOW = {"causal": True, "window_size": (5, 0)}
+PLANNED: list[tuple[str, dict[str, Any], str, Any]] = [
+    ("ring_flash_attn_func", WINDOW, "contiguous", am.sliding_window(5, 0)),
+    (
+        "ring_flash_attn_qkvpacked_func",
+        {"window_size": (2, 3)},
+        "contiguous",
+        am.sliding_window(2, 3),
+    ),
+    ("zigzag_ring_flash_attn_kvpacked_func", {"causal": True}, "zigzag", am.causal()),
+    ("stripe_flash_attn_func", {"causal": True}, "Striped", am.causal()),
+    ("stripe_flash_attn_qkvpacked_func", {}, "Striped", None),
+    ("ring_flash_attn_varlen_func", WINDOW, "OfEveryDocument", am.sliding_window(5, 0)),
+    ("ring_flash_attn_varlen_kvpacked_func", {}, "OfEveryDocument", am.full()),
+    (
+        "zigzag_ring_flash_attn_varlen_kvpacked_func",
+        {"causal": True},
+        "OfEveryDocument",
+        am.causal(),
+    ),
+    ("llama3_flash_attn_varlen_func", WINDOW, "Sliced", am.sliding_window(5, 0)),
+    ("llama3_flash_attn_varlen_qkvpacked_func", {}, "Sliced", None),
+]  # functions, options, and the layout or scheme and the mask of these
+
+
+@pytest.mark.parametrize("name, options, wanted, mask", PLANNED)
+def test_ranks_compute_what_the_arguments_say(
+    name: str,
+    options: dict[str, Any],
+    wanted: str,
+    mask: Any,
+    alone: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """O is q here, which comes back in the order of its rows."""
+    found: list[Any] = []
+
+    def computed(scheme: Any, operands: Any) -> Any:
+        kind = type(scheme).__name__
+        found[:] = kind, (scheme.piece if kind == "Sliced" else scheme.problem).mask, operands
+        return operands[0], operands[0][..., 0].transpose(1, 2)
+
+    def sharded(_scheme: str, operands: Any, _group: Any, given: Any) -> Any:
+        found[:] = given["layout"], given["mask"], operands
+        return operands[0], None
+
+    monkeypatch.setattr(rfa, "computed", computed)
+    monkeypatch.setattr(rfa, "attend_sharded", sharded)
+    function, arrays = of_package(name)
+    floats = {
+        x: torch.randn(y.shape).bfloat16() for x, y in arrays.items() if y.is_floating_point()
+    }
+    lengths = {x: torch.tensor([0, 2, 8]) for x in arrays if x.startswith("cu_")}
+    o = function(**floats, **lengths, **options)
+    rows = [x for y in floats.values() for x in (y.unbind(-3) if y.shape[-3] < 4 else [y])]
+    kind, of, operands = found
+    assert (kind, of) == (wanted, mask) and torch.equal(o, rows[0])
+    if "zigzag" not in name:
+        assert all(torch.equal(x.reshape(y.shape), y) for x, y in zip(operands, rows, strict=True))
 
 
 def test_what_is_refused_by_name(alone: None) -> None:
