@@ -6,7 +6,7 @@ Measured rates are those of an H200. The other rows scale them, as their sources
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attn_mlir.errors import SpecError, shown
 
@@ -79,30 +79,27 @@ HOPPER_BACKWARD = Rate(burst=560e12, sustained=500e12, overhead_keys=280)
 BLACKWELL_FORWARD = Rate(burst=1500e12, sustained=1500e12, overhead_keys=600)
 BLACKWELL_BACKWARD = Rate(burst=1050e12, sustained=1050e12, overhead_keys=560)
 
+_H200 = Gpu(
+    name="H200",
+    sms=132,
+    memory_bytes=141e9,
+    memory_bandwidth=4.2e12,
+    forward=HOPPER_FORWARD,
+    backward=HOPPER_BACKWARD,
+    intra_bandwidth=385e9,
+    peak=989e12,
+    source="vendor: 141 GB, 4.8 TB/s of which decoding reaches 4.3 (2026-11-23), NVLink "
+    "450 GB/s of which copy engines reach 382 at 1 GB (2026-11-27); rates of ours measured",
+)
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        Gpu(
-            name="H200",
-            sms=132,
-            memory_bytes=141e9,
-            memory_bandwidth=4.2e12,
-            forward=HOPPER_FORWARD,
-            backward=HOPPER_BACKWARD,
-            intra_bandwidth=385e9,
-            peak=989e12,
-            source="vendor: 141 GB, 4.8 TB/s of which decoding reaches 4.3 (2026-11-23), NVLink "
-            "450 GB/s of which copy engines reach 382 at 1 GB (2026-11-27); rates of ours measured",
-        ),
-        Gpu(
+        _H200,
+        replace(
+            _H200,
             name="H100",
-            sms=132,
             memory_bytes=80e9,
             memory_bandwidth=2.9e12,
-            forward=HOPPER_FORWARD,
-            backward=HOPPER_BACKWARD,
-            intra_bandwidth=385e9,
-            peak=989e12,
             source="vendor: 80 GB, 3.35 TB/s, NVLink 450 GB/s; not measured, rates are the H200's: "
             "the same multiprocessors and board power",
         ),
