@@ -174,8 +174,8 @@ def _dense() -> Iterator[Entry]:
                     ):
                         continue  # no room for two query tiles
                     lengths = ragged if order == "ragged" else DENSE
-                    chosen = sizes | options | {"lengths": lengths, "tile_order": order}
-                    chosen |= {"query_tiles": tiles}
+                    chosen: dict[str, Any] = {**sizes, **options, "lengths": lengths}
+                    chosen |= {"tile_order": order, "query_tiles": tiles}
                     yield (
                         f"mla, {target}, {form}, {order}, {tiles}",
                         target,

@@ -32,8 +32,14 @@ def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _watches_no_frames() -> bool:
-    """Whether PyTorch's compiler, which is loaded, looks at no function that is called now."""
-    return sys.modules["torch"]._C._dynamo.eval_frame.get_eval_frame_callback() is None
+    """Whether PyTorch's compiler, which is loaded, looks at no function that is called now.
+
+    The compiler traces this as well, and warns of builtins that it has no rule for.
+    """
+    torch: Any = sys.modules["torch"]
+    if torch.compiler.is_dynamo_compiling():
+        return False
+    return torch._C._dynamo.eval_frame.get_eval_frame_callback() is None
 
 
 def _without_compiler(function: Callable[P, T]) -> Callable[P, T]:

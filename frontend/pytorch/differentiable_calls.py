@@ -75,7 +75,7 @@ class DifferentiableCall:
     defaults: Options = field(init=False)
     of_backward: frozenset[str] = field(init=False)
     # calls whose gradients have kernels: names, for each captured array, of the tensors among them
-    _checked: Known[list[str | None]] = field(init=False, default_factory=Known)
+    _checked: Known[list[str | None]] = field(init=False, default_factory=lambda: Known())
 
     def __post_init__(self) -> None:
         parameters = inspect.signature(self.function).parameters
@@ -323,7 +323,7 @@ class DifferentiableCall:
 
     def _plan(self, operands: Mapping[str, Any], options: Options, read: Mapping[str, Any]) -> None:
         """Plans a call and its gradients; errors as `check_gradients`, and of the call itself."""
-        given = {**operands, **{name: options.get(name) for name in self.options}}
+        given: dict[str, Any] = {**operands, **{name: options.get(name) for name in self.options}}
         wanted = [name for name, x in given.items() if getattr(x, "requires_grad", False)]
         first = next(iter(wanted), self.operands[0])
         for own_name, (name, x) in zip(self.operands, operands.items(), strict=True):
@@ -336,8 +336,8 @@ class DifferentiableCall:
         found = [described(x, name) for name, x in operands.items()]
         dense = [_dense(x, x.shape, x.dtype) for x in found]
         views = dict(zip(self.operands, dense, strict=True))
-        tensors = {x: given[x] for x in self.options if isinstance(given[x], torch.Tensor)}
-        options = {**options, **{name: x.detach() for name, x in tensors.items()}}
+        detached = {n: x.detach() for n in self.options if isinstance(x := given[n], torch.Tensor)}
+        options = {**options, **detached}
         o, lse = planner_of(self.function)(**{**views, **options, "return_lse": True}).results
         if o.dtype != dense[0].dtype:
             supported = "gradients are those of O of q's dtype"
