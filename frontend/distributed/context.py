@@ -74,9 +74,9 @@ def context_parallel(
         shards = _shards(members, given, axes, layout)
         check_none_in_force()
 
-    def attend(q: Any, k: Any, v: Any, *, length: int | None, **options: Any) -> tuple[Any, Any]:
+    def attend(q: Any, k: Any, v: Any, **options: Any) -> tuple[Any, Any]:
         options |= {"layout": layout, "device": device, "return_lse": True}
-        return attend_sharded(scheme, (q, k, v), mesh, options, length=length)
+        return attend_sharded(scheme, (q, k, v), mesh, options)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(put_in_force(attend))

@@ -21,7 +21,7 @@ from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.distributed.autograd import Sharded
 from attn_mlir.distributed.layouts import Runs, runs_of, tokens_of
 from attn_mlir.distributed.members import Members, members_of
-from attn_mlir.distributed.operands import Arguments, Shards, checked_arguments
+from attn_mlir.distributed.operands import Arguments, Shards, checked_arguments, checked_length
 from attn_mlir.distributed.ring import Ring
 from attn_mlir.distributed.schemes import Options, checked_options
 from attn_mlir.distributed.ulysses import exchange_heads, repeats_of
@@ -54,11 +54,13 @@ def ulysses_ring_attention(q: Any, k: Any, v: Any, mesh: Any, **options: Unpack[
     with ring.checked():
         with node.checked():
             return_lse, given = checked_options(node, options)
+            length, sinks = checked_length(given.pop("length")), given["sinks"]
             call = checked_arguments((q, k, v), ranks_of_heads=node.size, **given)
-        counts = node.agree(NAME, call.shared, q.shape[1])
-    of_all, sinks = ring.agree(NAME, call.shared, counts), given["sinks"]
+        shared, follows = {**call.shared, "length": length}, length is not None
+        counts = node.agree(NAME, shared, q.shape[1], follows=follows)
+    of_all = ring.agree(NAME, shared, counts, follows=follows)
     with ring.agreeing(), node.agreeing():
-        of_nodes, of_ranks, length = _shards(of_all, call, ring.rank)
+        of_nodes, of_ranks, length = _shards(of_all, call, length, ring.rank)
         problem = call.problem_of(length)
 
     def scheme(head: int) -> Ring:
@@ -100,12 +102,13 @@ def _prepare(ring: Members, node: Members, kernels: Any) -> None:
 
 
 def _shards(
-    counts: Sequence[Sequence[int]], call: Arguments, own: int
+    counts: Sequence[Sequence[int]], call: Arguments, length: int | None, own: int
 ) -> tuple[Shards, Shards, int]:
     """The parts of the nodes; those of the ranks in a node, as numbers of its tokens; the length.
 
     Args:
       counts: the tokens of each rank, by nodes, the same on all ranks.
+      length: None: as many tokens as there are.
       own: the node.
 
     Raises:
@@ -113,7 +116,7 @@ def _shards(
     """
     size = len(counts[0])
     flat = [int(x) for of_node in counts for x in of_node]
-    length = sum(flat)
+    length = sum(flat) if length is None else length
     runs = [runs_of(length, len(flat), rank, call.layout) for rank in range(len(flat))]
     if (wanted := [*map(tokens_of, runs)]) != flat:
         raise SpecError(

@@ -13,7 +13,7 @@ length does not divide, the last ones are shorter, or empty.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attn_mlir.api.outside_graphs import outside_graphs
@@ -145,7 +145,12 @@ def padded(rows: Any, count: int) -> Any:
 
 
 def agreed_length(
-    members: Members, call: str, shared: dict[str, object], tokens: int, layout: str
+    members: Members,
+    call: str,
+    shared: Mapping[str, object],
+    tokens: int,
+    layout: str,
+    length: int | None = None,
 ) -> int:
     """The length of the whole sequence, of which the ranks have the parts of a layout.
 
@@ -153,21 +158,25 @@ def agreed_length(
       call: name of the function.
       shared: what has to be equal on all ranks.
       tokens: of this rank.
+      length: where the caller knows it, the same on all ranks, which then need not say their tokens
+        in each call.
 
     Raises:
       SpecError: as of `Members.agree`; some rank has other tokens than the layout gives it.
       RankError: another rank failed.
     """
-    counts = members.agree(call, shared, tokens)
-    length = sum(counts)
-    wanted = [tokens_of(runs_of(length, members.size, r, layout)) for r in range(members.size)]
+    shared = {**shared, "length": length}
+    counts = members.agree(call, shared, tokens, follows=length is not None)
+    total = sum(counts) if length is None else length
+    wanted = [tokens_of(runs_of(total, members.size, r, layout)) for r in range(members.size)]
     with members.agreeing():
         if list(counts) != wanted:
+            source = "" if length is None else " (length, or that of block_mask)"
             raise SpecError(
-                f"the ranks have {list(counts)} tokens, which are no shards of {length}: layout "
-                f"{layout} gives them {wanted}; cut with attn_mlir.distributed.shard"
+                f"the ranks have {list(counts)} tokens, which are no shards of {total}{source}: "
+                f"layout {layout} gives them {wanted}; cut with attn_mlir.distributed.shard"
             )
-    return length
+    return total
 
 
 def _own_runs(length: int, members: Members, layout: str) -> Runs:

@@ -2,9 +2,12 @@
 
 Agreement goes through the group's store, between hosts: each rank writes its arguments and reads
 those of the others before the first collective, so that a rank with other arguments raises instead
-of waiting for ever. Then each plans and compiles its kernels, and says whether it has them. A call
-with the arguments of the call before it is agreed on already. That is sound: were they other ones
-on some rank, that rank would wait for this one and name it.
+of waiting for ever. Then each plans and compiles its kernels, and says whether it has them.
+
+A call with the arguments of the call before it is agreed on already if what may differ between
+ranks, their tokens, follows from what all have alike. That is sound: were the arguments other ones
+on some rank, that rank would wait for this one and name it. Tokens that do not follow are told
+anew in each call: this rank may have as many as before while another one has more.
 
 A rank that fails writes why, and aborts its connections. The others then look who wrote and who
 does not answer.
@@ -17,7 +20,7 @@ import datetime
 import importlib
 import json
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from attn_mlir.errors import RankError, SpecError, shown
@@ -90,8 +93,8 @@ class Members:
         self._store = dist.PrefixStore(PREFIX, c10d._get_process_group_store(group))
         self._calls, self._posted = 0, list[str]()
         self._agreed: tuple[object, ...] = ()
-        self._tokens: tuple[Any, ...] = ()
-        self._is_prepared = False  # for the call that is agreed on
+        self._found = list[dict[str, Any]]()  # the arguments of all ranks in that call
+        self._is_prepared = False  # for that call
         self._failure = ""
         self.transports: dict[str, Any] = {}
 
@@ -101,13 +104,16 @@ class Members:
         device = next(iter(self.group._device_types))
         return self.group._get_backend(device).options._timeout
 
-    def agree(self, call: str, shared: Mapping[str, object], tokens: Any) -> tuple[Any, ...]:
+    def agree(
+        self, call: str, shared: Mapping[str, object], tokens: Any, *, follows: bool = False
+    ) -> tuple[Any, ...]:
         """Makes sure that all ranks make the same call.
 
         Args:
           call: name of the function.
           shared: what has to be equal on all ranks, by names for messages.
           tokens: of this rank, which may differ: a number, or a tuple of such.
+          follows: whether the tokens of all ranks follow from `shared`.
 
         Returns:
           The tokens of every rank.
@@ -118,17 +124,18 @@ class Members:
         """
         self._check_usable()
         self._calls += 1
+        if self.size == 1:
+            return (tokens,)
         own = (call, *shared.items(), tokens)
-        if own == self._agreed or self.size == 1:
-            return self._tokens if self.size > 1 else (tokens,)
-        plain = {"call": call, **{name: str(value) for name, value in shared.items()}}
-        self._post({"shared": plain, "tokens": tokens})
-        with self.agreeing():
-            found = self._read_all()
-            self._check_equal(found)
-        self._agreed, self._tokens = own, tuple(x["tokens"] for x in found)
-        self._is_prepared = False
-        return self._tokens
+        if not (follows and own == self._agreed):
+            plain = {"call": call, **{name: str(value) for name, value in shared.items()}}
+            self._post({"shared": plain, "tokens": tokens})
+            with self.agreeing():
+                found = self._read_all()
+                self._check_equal(found)
+            self._is_prepared &= found == self._found  # the same on all ranks
+            self._agreed, self._found = own, found
+        return tuple(x["tokens"] for x in self._found)
 
     def prepare(self, kernels: Callable[[], None]) -> None:
         """Makes sure that every rank has the kernels of the call that all have agreed on.
@@ -225,32 +232,31 @@ class Members:
         """Reads what each rank wrote of this call; then all have read what was written before.
 
         Raises:
-          RankError: as of `_read`.
+          RankError: a rank refused, or wrote nothing within the timeout.
         """
-        found = [self._read(rank) for rank in range(self.size)]
+        keys = [f"call/{self._calls}/{rank}" for rank in range(self.size)]
+        try:
+            self._store.wait(keys, self.timeout)
+            found = [json.loads(text) for text in self._store.multi_get(keys)]
+        except Exception as error:
+            raise RankError(self._who_is_missing(keys)) from error
+        for rank, posted in enumerate(found):
+            if "refused" in posted:
+                raise RankError(f"rank {rank} refused the call: {posted['refused']}")
         while len(self._posted) > 1:
             self._store.delete_key(self._posted.pop(0))
         return found
 
-    def _read(self, rank: int) -> dict[str, Any]:
-        """Reads what a rank wrote of this call.
-
-        Raises:
-          RankError: it refused, or wrote nothing within the timeout.
-        """
-        key = f"call/{self._calls}/{rank}"
-        try:
-            self._store.wait([key], self.timeout)
-            posted = json.loads(self._store.get(key))
-        except Exception as error:
-            seconds = self.timeout.total_seconds()
-            raise RankError(
-                f"rank {rank} did not make call {self._calls} of the group within {seconds:g} s, "
-                "or made it with the arguments of its call before, and this rank with others"
-            ) from error
-        if "refused" in posted:
-            raise RankError(f"rank {rank} refused the call: {posted['refused']}")
-        return posted
+    def _who_is_missing(self, keys: Sequence[str]) -> str:
+        """The message for ranks that wrote nothing under their keys."""
+        rank = 0
+        with contextlib.suppress(Exception):
+            rank = next(rank for rank, key in enumerate(keys) if not self._store.check([key]))
+        seconds = self.timeout.total_seconds()
+        return (
+            f"rank {rank} did not make call {self._calls} of the group within {seconds:g} s, or "
+            "made it with the arguments of its call before, and this rank with others"
+        )
 
     def _check_equal(self, found: list[dict[str, Any]]) -> None:
         for rank, posted in enumerate(found):

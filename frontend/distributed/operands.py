@@ -16,6 +16,7 @@ from attn_mlir.distributed.problem import Problem, integers_of, starts_of
 from attn_mlir.distributed.tensors import check_sendable, readable
 from attn_mlir.errors import SpecError
 from attn_mlir.masks import Mask
+from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.runtime.call.tensors import view
 from attn_mlir.runtime.call.torch_tensors import wants_gradient
 from attn_mlir.runtime.kernel import machine_of
@@ -93,7 +94,7 @@ def checked_call(
 
     Args:
       name: of the function that is called.
-      length: of the whole sequence; by default as many tokens as the ranks have.
+      length: of the whole sequence; by default the ranks tell each other their tokens.
       options: of `checked_arguments`.
 
     Raises:
@@ -102,13 +103,21 @@ def checked_call(
     """
     with members.checked():
         call = checked_arguments(operands, **options)
-    shared = {**call.shared, "length of block_mask": length}
-    found = agreed_length(members, name, shared, call.operands[0].shape[1], call.layout)
+        length = checked_length(length)
+    tokens = call.operands[0].shape[1]
+    found = agreed_length(members, name, call.shared, tokens, call.layout, length)
     runs = tuple(runs_of(found, members.size, x, call.layout) for x in range(members.size))
     with members.agreeing():
-        if length is not None and length != found:
-            raise SpecError(f"block_mask is for {length} positions, the ranks have {found}")
         return call.operands, call.problem_of(found), Shards.of(runs)
+
+
+def checked_length(length: object) -> int | None:
+    """The length of the whole sequence, or None.
+
+    Raises:
+      SpecError: it is no length.
+    """
+    return None if length is None else integer("length", length, 0)
 
 
 def checked_arguments(

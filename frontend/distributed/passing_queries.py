@@ -50,8 +50,7 @@ def pass_q_attention(
     tokens see of one another is computed by `ring_attention`, and is given as `new`.
 
     Args:
-      q: [batch, own new tokens, heads, head_dim], bf16 or f16; ranks may have different numbers,
-        which change from one call to the next on all ranks or on none.
+      q: [batch, own new tokens, heads, head_dim], bf16 or f16; ranks may have different numbers.
       k, v: what this rank has cached: [batch, own cached tokens, kv_heads, D], or a cache in the
         place of k, as of `attn_mlir.attention`; v's head size is that of q.
       group: as of `ring_attention`.

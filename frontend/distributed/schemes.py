@@ -28,6 +28,7 @@ class Options(TypedDict, total=False):
     mask_mod: MaskMod | None
     sinks: Any
     cu_seqlens: Any
+    length: int | None
     scale: float | None
     return_lse: bool
     device: Any
@@ -48,10 +49,6 @@ def ring_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[
     than three shards of them. Masks and functions see positions of the whole sequence. Autograd
     gets the gradients of q, k, v and sinks; they have the same bits every time.
 
-    A rank whose call has the arguments of its call before, own tokens included, does not ask the
-    others again. Another length has to change the own tokens of every rank, as multiples of twice
-    the ranks do: otherwise ranks wait for one another until the timeout, which ends the group.
-
     Args:
       q: [batch, own tokens, heads, head_dim], bf16 or f16.
       k: [batch, own tokens, kv_heads, head_dim]; kv_heads divides heads.
@@ -65,6 +62,8 @@ def ring_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[
       cu_seqlens: [documents + 1] integers from 0 to the length of the whole sequence, of which
         batch is then 1: documents see nothing of each other, and positions are those within a
         document. A tensor on a GPU is read by the host, which waits for it.
+      length: of the whole sequence, the same on all ranks. With it ranks that make the call again
+        do not ask each other; without it they say their tokens to each other in every call.
       return_lse: also return LSE.
       device: as of `attn_mlir.attention`.
 
@@ -113,21 +112,12 @@ SCHEMES: Mapping[str, type[Scheme] | None] = {"ring": Ring, "gather": Gather, "u
 
 
 def attend_sharded(
-    scheme: str,
-    operands: Any,
-    group: Any,
-    options: Mapping[str, Any] | Options,
-    *,
-    length: int | None = None,
+    scheme: str, operands: Any, group: Any, options: Mapping[str, Any] | Options
 ) -> Any:
-    """A public function of a scheme.
-
-    Args:
-      length: of the whole sequence, where the caller knows it; the shards must be of one so long.
-    """
+    """A public function of a scheme."""
     name, kind, members = f"{scheme}_attention", SCHEMES[scheme], members_of(group)
     return_lse, given = checked_options(members, options)
-    given |= {"length": length, "trains_modifiers": kind is None}
+    given["trains_modifiers"] = kind is None
     given["ranks_of_heads"] = members.size if kind is None else 1
     operands, problem, shards = checked_call(members, name, operands, **given)
     sinks = given["sinks"]

@@ -24,7 +24,7 @@ REFUSED = {
     "scheme": "scheme must be one of ring, gather, ulysses",
     "nested": "context_parallel is in force",
     "mask": "attn_mask is a tensor of scores of one rank",
-    "blocks": "block_mask is for 9 positions, the ranks have 8",
+    "blocks": "no shards of 9 (length, or that of block_mask)",
     "operator": "call that by its full name",
 }
 

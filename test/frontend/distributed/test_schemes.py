@@ -17,7 +17,7 @@ from attn_mlir.validation.distributed.cases import CASES, SCHEMES  # noqa: E402
 from attn_mlir.validation.distributed.launch import run  # noqa: E402
 
 SLICE = {
-    2: ("gather-causal-gradients", "ulysses-alibi", "decode-a2a", "pass_q-cache"),
+    2: ("gather-causal-gradients", "ulysses-alibi", "decode-a2a", "pass_q-cache", "lengths-gather"),
     3: ("ring-odd-gradients",),  # two ranks do not tell which way the ring turns
 }
 
@@ -59,6 +59,13 @@ def test_results_for_cached_parts_are_combined(size: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("size", [2, 4])
+def test_lengths_change_where_a_rank_has_as_many_tokens_as_before(size: int) -> None:
+    names = "ring", "ring-told", "gather-told", "ulysses", "ulysses_ring", "ulysses_ring-told"
+    check(size, *(f"lengths-{name}" for name in (*names, "pass_q", "unshard")))
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("size", [2, 3])
 def test_queries_travel_to_caches(size: int) -> None:
     check(size, "pass_q-tensors", "pass_q-cache")
@@ -75,7 +82,7 @@ def members(size: int, rank: int, counts: Any) -> Any:
     """A group whose other ranks say these counts."""
     return SimpleNamespace(
         **dict.fromkeys(("checked", "agreeing", "watched"), lambda *_: nullcontext()),
-        size=size, rank=rank, agree=lambda *_: counts, prepare=lambda kernels: kernels(),
+        size=size, rank=rank, agree=lambda *_, **__: counts, prepare=lambda kernels: kernels(),
     )  # fmt: skip
 
 

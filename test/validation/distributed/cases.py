@@ -65,7 +65,7 @@ def check(*names: str) -> dict[str, Any]:
 
     Args:
       names: `scheme-case`, with `-gradients` at the end for a backward pass; `decode-how`, `pass_q-how`,
-        `unshard-case` and `bits-scheme`.
+        `unshard-case`, `bits-scheme` and `lengths-scheme`.
     """
     found: dict[str, Any] = {}
     for name in names:
@@ -78,6 +78,8 @@ def check(*names: str) -> dict[str, Any]:
             errors = _passed(rest)
         elif scheme == "bits":
             errors = _changed(*rest.split("-"))
+        elif scheme == "lengths":
+            errors = _varied(rest)
         elif scheme == "unshard":
             errors = _unsharded(CASES[case])
         else:
@@ -86,7 +88,23 @@ def check(*names: str) -> dict[str, Any]:
     return found
 
 
-def _errors(scheme: str, case: Case, *, gradients: bool) -> dict[str, float]:
+def _varied(scheme: str) -> dict[str, float]:
+    """Sequences of several lengths, of which some ranks have as many tokens as of the one before."""
+    errors: dict[str, float] = {}
+    for length in (8, 7, 8, 5, 6):
+        if scheme == "pass_q":
+            found = _passed("tensors", length)
+        elif scheme == "unshard":
+            found = _unsharded(Case(length=length, layout="contiguous"))
+        else:
+            name, _, how = scheme.partition("-")
+            case = Case(length=length, mask=am.causal(), layout="contiguous")
+            found = _errors(name, case, gradients=True, is_told=how == "told")
+        errors |= {f"{name} of {length}": error for name, error in found.items()}
+    return errors
+
+
+def _errors(scheme: str, case: Case, *, gradients: bool, is_told: bool = False) -> dict[str, float]:
     torch.manual_seed(1)
     shape = case.batch, case.length
     q, do = (torch.randn(*shape, HEADS, DIM) for _ in range(2))
@@ -114,6 +132,7 @@ def _errors(scheme: str, case: Case, *, gradients: bool) -> dict[str, float]:
         layout=case.layout,
         sinks=sinks,
         cu_seqlens=[0, *case.documents, case.length] if case.documents else None,
+        length=case.length if is_told else None,
         score_mod=mods.alibi(slopes) if case.has_alibi else None,
         return_lse=True,
         device="emulator",
@@ -160,11 +179,11 @@ def _decoded(how: str) -> dict[str, float]:
     return {"o": _error(found, own, 2 + size), "flat": _error(flat, own.flatten(0, 1), 2 + size)}
 
 
-def _passed(how: str) -> dict[str, float]:
-    """Seven new tokens of two sequences, and caches of which each rank has a part; the last, none."""
+def _passed(how: str, new: int = 7) -> dict[str, float]:
+    """New tokens of two sequences, and caches of which each rank has a part; the last, none."""
     torch.manual_seed(4)
     rank, size = dist.get_rank(), dist.get_world_size()
-    cached, new = 40, 7
+    cached = 40
     case = Case(length=cached + new, mask=am.causal(), batch=2)
     q, k, v = (torch.randn(2, cached + new, h, DIM).bfloat16() for h in (HEADS, 2, 2))
     sinks = torch.randn(HEADS)

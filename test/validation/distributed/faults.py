@@ -27,7 +27,8 @@ def _operands(heads: int = HEADS) -> list[Any]:
 def _attend(scheme: str, **options: Any) -> Any:
     own = [ad.shard(x) for x in _operands()]
     call: Callable[..., Any] = getattr(ad, f"{scheme}_attention")
-    return call(*own, **{"mask": am.causal(), "device": "emulator", **options})
+    told = {"mask": am.causal(), "device": "emulator", "length": LENGTH}
+    return call(*own, **{**told, **options})
 
 
 def _raised(call: Callable[[], Any]) -> dict[str, Any]:
