@@ -18,8 +18,8 @@ from attn_mlir.flashinfer.graphs import (
     CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
     fast_decode_plan,
 )
-from attn_mlir.flashinfer.latent_decoding import trtllm_batch_decode_with_kv_cache_mla
-from attn_mlir.flashinfer.latent_wrapper import BatchMLAPagedAttentionWrapper
+from attn_mlir.flashinfer.latent.decoding import trtllm_batch_decode_with_kv_cache_mla
+from attn_mlir.flashinfer.latent.wrapper import BatchMLAPagedAttentionWrapper
 from attn_mlir.flashinfer.merging import merge_state, merge_state_in_place, merge_states
 from attn_mlir.flashinfer.prefill import BatchPrefillWithPagedKVCacheWrapper
 from attn_mlir.flashinfer.ragged import BatchPrefillWithRaggedKVCacheWrapper

@@ -133,7 +133,7 @@ def test_8_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries of 8 bits are widened, which loses nothing; kernels for such caches are SM100's."""
     pool, q = POOL.to(torch.float8_e4m3fn), normal(2, 1, HEADS, 576).to(torch.float8_e4m3fn)
     device = am.EmulatorDevice(target="sm_100a")
-    from attn_mlir.flashinfer import latent
+    from attn_mlir.flashinfer.latent import operands as latent
 
     def on_sm100(*operands: Any, **options: Any) -> Any:
         return calls.mla_decode(*operands, device=device, **options)

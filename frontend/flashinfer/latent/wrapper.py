@@ -9,7 +9,7 @@ from typing import Any
 from attn_mlir.element_types import NARROW
 from attn_mlir.errors import SpecError
 from attn_mlir.flashinfer.buffers import Buffers
-from attn_mlir.flashinfer.latent import BASES, COLUMNS, LatentCall, one_array
+from attn_mlir.flashinfer.latent.operands import BASES, COLUMNS, LatentCall, one_array
 from attn_mlir.flashinfer.options import (
     TORCH_DTYPES,
     indices,

@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from attn_mlir.errors import SpecError
-from attn_mlir.flashinfer.latent import COLUMNS, LatentCall, checked_base
+from attn_mlir.flashinfer.latent.operands import COLUMNS, LatentCall, checked_base
 from attn_mlir.flashinfer.options import number, tensor
 from attn_mlir.flashinfer.table import TRTLLM_LATENT, with_arguments
 from attn_mlir.flashinfer.trtllm import one_sink
