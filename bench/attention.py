@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import attn_mlir as am
-from attn_mlir.bench._fa4_launch import FlashAttention
-from attn_mlir.bench._graphs import recorded, replayed
-from attn_mlir.bench._peers import record_fa4
-from attn_mlir.bench._picture import picture
-from attn_mlir.bench._problem import Problem
+from attn_mlir.bench.measuring.graphs import recorded, replayed
+from attn_mlir.bench.measuring.picture import picture
+from attn_mlir.bench.peers.environment import record_fa4
+from attn_mlir.bench.peers.fa4_launch import FlashAttention
+from attn_mlir.bench.problems.problem import Problem
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder

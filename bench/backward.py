@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import attn_mlir as am
-from attn_mlir.bench._stats import Spread
 from attn_mlir.bench.attention import LENGTHS, MASKS, TOKENS, WIDTH, Cell, clock
+from attn_mlir.bench.measuring.stats import Spread
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder

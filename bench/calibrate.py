@@ -30,7 +30,7 @@ INDEX = "probes.json"
 
 def write(folder: Path, part: str) -> None:
     """Assembles the probes with a part in their name to the folder."""
-    from attn_mlir.bench._probes import all_probes
+    from attn_mlir.bench.problems.probes import all_probes
     from attn_mlir.errors import TargetError
     from attn_mlir.files import make_folder, write_file
     from attn_mlir.tools import find_ptxas, run_tool

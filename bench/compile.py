@@ -6,7 +6,7 @@
     python bench/compile.py --latent -n 3         only cold, each kernel of latent attention; also with --against
 
 Cold: `ATTN_MLIR_NO_CACHE`, a new Python process per repetition, wall clock from its start to its end with the bundle on
-disk. Traced cold: the same kernel with a traced modifier and predicate, see bench/_compile_child.py. Warm: cold with a
+disk. Traced cold: the same kernel with a traced modifier and predicate, see bench/measuring/compile_child.py. Warm: cold with a
 filled cache. User CPU is that of the process and of those that it started, less dependent on the machine's load; a
 commit is compared by user and system CPU together. In process: the second and later `compile` calls of one process. The peer is
 compiled by its own entry point on fake tensors with its cache off, in an environment of its own that the first call
@@ -34,13 +34,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from attn_mlir.bench import _peers
-from attn_mlir.bench._checkout import checked_out, linked
-from attn_mlir.bench._problem import Problem
-from attn_mlir.bench._requests import LATENT
-from attn_mlir.bench._stats import ROOT, Spread, conditions
+from attn_mlir.bench.measuring.checkout import checked_out, linked
+from attn_mlir.bench.measuring.stats import ROOT, Spread, conditions
+from attn_mlir.bench.peers import environment
+from attn_mlir.bench.problems.latent_requests import LATENT
+from attn_mlir.bench.problems.problem import Problem
 
-CHILD = Path(__file__).with_name("_compile_child.py")
+CHILD = ROOT / "bench" / "measuring" / "compile_child.py"
 # What the project promises, on two cores.
 LIMITS_SECONDS = {"cold": 1.5, "traced cold": 2.0, "warm process": 0.15, "warm call": 0.005}
 LATENT_SECONDS = 2.0  # promised of a cold compile of latent attention
@@ -124,7 +124,7 @@ def sample(problem: Problem, repetitions: int, with_fa4: bool, console: Console)
                 "traced cold": run_child(problem, out, None, 0, traced=True),
                 "warm process": run_child(problem, out, cache, 0),
             }
-            peer = _peers.compile_fa4(problem) if with_fa4 else None
+            peer = environment.compile_fa4(problem) if with_fa4 else None
             if repetition > 0:
                 for name, process in processes.items():
                     result.seconds[name].append(process.wall)
@@ -153,7 +153,7 @@ def compare(problem: Problem, commit: str, repetitions: int, latent: str | None 
             packages = {key: linked(place, folder / place.name) for key, place in places.items()}
             for repetition in range(repetitions + 1):
                 for key in sorted(places, reverse=repetition % 2 == 1):
-                    child = places[key] / "bench" / CHILD.name
+                    (child,) = (places[key] / "bench").rglob(f"*{CHILD.name}")  # wherever it lay
                     run = run_child(
                         problem,
                         folder / "out",
@@ -318,7 +318,7 @@ def main() -> None:
         console.print(", ".join(f"{key} {value}" for key, value in before.items()), style="dim")
         return
     if args.peer:
-        _peers.prepare(console.log)
+        environment.prepare(console.log)
     samples = sample(problem, args.repetitions, args.peer == "fa4", console)
     console.print(stage_table(samples))
     console.print(result_table(samples, problem.title))

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import attn_mlir as am
-from attn_mlir.bench._graphs import recorded, replayed
+from attn_mlir.bench.measuring.graphs import recorded, replayed
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder

@@ -162,7 +162,7 @@ CHECKED_LENGTH, CHECKED_KV_HEADS = 4096, 8
 def check(ranks: Ranks) -> bool:
     """Every scheme beside the same call on one rank: O, LSE and the gradients."""
     from attn_mlir import distributed as ad
-    from attn_mlir.bench._distributed_kernels import attend_whole
+    from attn_mlir.bench.ranks.calls import attend_whole
 
     torch, right = ranks.torch, True
     for (name, kept), scheme in product(CHECKED.items(), SCHEMES):
@@ -319,7 +319,7 @@ def _line(ranks: Ranks, part: str, cell: Cell, times: dict[str, float]) -> dict[
 
 def write(folder: Path, cells: Sequence[Cell], size: int, target: str) -> None:
     """Compiles the kernels that a run on so many ranks calls."""
-    from attn_mlir.bench._distributed_kernels import call_decode, call_schemes, call_whole
+    from attn_mlir.bench.ranks.calls import call_decode, call_schemes, call_whole
     from attn_mlir.distributed.problem import Problem
 
     with recording(Collector(make_folder(folder))), launching_on(IdleDevice(target)):

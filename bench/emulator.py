@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-from attn_mlir.bench._peers import record_fa4
-from attn_mlir.bench._problem import Problem
-from attn_mlir.bench._stats import Spread, conditions
+from attn_mlir.bench.measuring.stats import Spread, conditions
+from attn_mlir.bench.peers.environment import record_fa4
+from attn_mlir.bench.problems.problem import Problem
 
 NAMES = ("q", "k", "v", "o", "lse")
 PROMISED_SECONDS = 5.0  # B=1, H=2, S=512, D=128, causal, one core

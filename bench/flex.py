@@ -28,10 +28,10 @@ import numpy as np
 
 import attn_mlir as am
 from attn_mlir import mods
-from attn_mlir.bench._graphs import recorded, replayed
-from attn_mlir.bench._stats import Spread
 from attn_mlir.bench.attention import clock
 from attn_mlir.bench.backward import timed
+from attn_mlir.bench.measuring.graphs import recorded, replayed
+from attn_mlir.bench.measuring.stats import Spread
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder

@@ -27,7 +27,7 @@ from typing import Any
 from unittest import mock
 
 import attn_mlir as am
-from attn_mlir.bench._graphs import recorded, replayed
+from attn_mlir.bench.measuring.graphs import recorded, replayed
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.files import make_folder

@@ -1,6 +1,6 @@
 """The time of a compile of each latent kernel that the frame can make, in seconds of CPU, and its parts.
 
-    python bench/latent_compiles.py                       all of `_latent_frame.py`, the costliest first
+    python bench/latent_compiles.py                       all of `problems/latent_frame.py`, the costliest first
     python bench/latent_compiles.py --only model1         those whose name has the text
     python bench/latent_compiles.py --cold 8              and the costliest eight cold, three times each
     python bench/latent_compiles.py --cold 8 --check      exit 1 where one of these takes more than is promised
@@ -23,11 +23,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from attn_mlir.bench import _latent_frame
-from attn_mlir.bench._problem import Problem
-from attn_mlir.bench._sass import instruction_count
-from attn_mlir.bench._stats import conditions
 from attn_mlir.bench.compile import LATENT_SECONDS, run_child
+from attn_mlir.bench.machine_code.sass import instruction_count
+from attn_mlir.bench.measuring.stats import conditions
+from attn_mlir.bench.problems import latent_frame
+from attn_mlir.bench.problems.problem import Problem
 
 PARTS = {
     "passes, proof": ("mlir", "attn", "ws", "nvvm"),
@@ -47,7 +47,7 @@ def compiled(name: str) -> dict[str, Any]:
     """Compiles a kernel, and says what that took."""
     import attn_mlir as am
 
-    kernel = _latent_frame.kernels()[name]
+    kernel = latent_frame.kernels()[name]
     bundle = am.compile(kernel.make(), target=kernel.target)
     parts = account(bundle.report["stages"])
     return {
@@ -79,7 +79,7 @@ def in_a_child(name: str) -> dict[str, Any]:
 
 def cold(name: str) -> float:
     """The least CPU of a process that compiles a kernel."""
-    problem = Problem(target=_latent_frame.kernels()[name].target)
+    problem = Problem(target=latent_frame.kernels()[name].target)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernel.attn"
         runs = [run_child(problem, out, None, 0, latent=name) for _ in range(COLD_RUNS)]
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="exit 1 when a promise is missed")
     args = parser.parse_args()
     os.environ["ATTN_MLIR_NO_CACHE"] = "1"
-    names = [name for name in _latent_frame.kernels() if args.only in name]
+    names = [name for name in latent_frame.kernels() if args.only in name]
     if not names:
         parser.error(f"no kernel has {args.only!r} in its name")
     compiled(names[0])

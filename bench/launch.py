@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import attn_mlir as am
-from attn_mlir.bench._stats import Spread, commit, cpu_name
+from attn_mlir.bench.measuring.stats import Spread, commit, cpu_name
 from attn_mlir.compiling.compiler import recording
 from attn_mlir.compiling.prebuild import Collector
 from attn_mlir.errors import TargetError

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from attn_mlir.bench._measured_ranks import TABLES, Measured, measured_cells
+from attn_mlir.bench.ranks.measured import TABLES, Measured, measured_cells
 from attn_mlir.bench.simulate_distributed import Setting, simulate
 from attn_mlir.errors import SpecError
 from attn_mlir.parallel import GPUS, SCHEMES, Gpu, Links, Problem, Rate, plan_parallel

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attn_mlir.bench._graphs import recorded, replayed
+from attn_mlir.bench.measuring.graphs import recorded, replayed
 from attn_mlir.runtime.kernel import Kernel, load
 
 UNIT_ROUNDOFF = 2.0**-8  # of bf16

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import attn_mlir as am
-from attn_mlir.bench import _sass
+from attn_mlir.bench.machine_code import sass
 
 TARGET, GROUP_WARPS = "sm_90a", 4
 UNITS = {  # clocks for which an instruction of a warp keeps a unit of its part
@@ -107,7 +107,7 @@ class Loop:
 
     def __init__(self, cubin: Path):
         self._words = _control(cubin)
-        functions = _sass.disassemble(cubin)
+        functions = sass.disassemble(cubin)
         self._function = max(functions, key=lambda f: len(f.instructions))
         blocks = self._function.blocks
         loops = [(to, n) for n, block in enumerate(blocks) for to in block.successors if to <= n]
@@ -123,7 +123,7 @@ class Loop:
 
     def _has(self, loop: tuple[int, int], *opcodes: str) -> bool:
         blocks = self._function.blocks[loop[0] : loop[1] + 1]
-        return any(_sass.count(block.instructions, *opcodes) for block in blocks)
+        return any(sass.count(block.instructions, *opcodes) for block in blocks)
 
     def _path(self, first: int, last: int) -> list[int]:
         """Blocks of a turn in which no wait fails and no maximum moves."""
@@ -158,7 +158,7 @@ def _control(cubin: Path) -> dict[int, int]:
     """The high word of each instruction by its address."""
     words: dict[int, int] = {}
     address = -1
-    for line in _sass.words(cubin).splitlines():
+    for line in sass.words(cubin).splitlines():
         if low := _LOW.search(line):
             address = int(low[1], 16)
         elif (high := _HIGH.match(line)) and address >= 0:

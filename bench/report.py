@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from attn_mlir.bench._sass import OPCODES
-from attn_mlir.bench._stats import BUILD, ROOT, Spread
+from attn_mlir.bench.machine_code.sass import OPCODES
+from attn_mlir.bench.measuring.stats import BUILD, ROOT, Spread
 
 PAGE = ROOT / "docs" / "lab" / "performance.md"
 REPETITIONS = 10  # of every compile

@@ -5,10 +5,10 @@
     python bench/sass.py --cubin mine=a.cubin   any cubin instead of ours; repeat for more columns
     python bench/sass.py --masks                what each mask and modifier changes in the softmax loop
     python bench/sass.py --configurations       registers, spills, memory of every built-in configuration
-    python bench/sass.py --latent --peer fa4    latent attention, by score and by gathered row (bench/_latent.py)
+    python bench/sass.py --latent --peer fa4    latent attention, by score and by gathered row (bench/costs/latent.py)
 
-How the softmax loop is found is written in bench/_loops.py; it prints where the loop lies, so that the choice can be
-checked in `nvdisasm -c`. Counts are static: an instruction counts once, whether or not its path is taken.
+How the softmax loop is found is written in bench/machine_code/loops.py; it prints where the loop lies, so that the
+choice can be checked in `nvdisasm -c`. Counts are static: an instruction counts once, whether or not its path is taken.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from attn_mlir.bench import _sass
-from attn_mlir.bench._loops import SoftmaxLoop, softmax_candidates, softmax_loop
-from attn_mlir.bench._peers import fa4_cubin
-from attn_mlir.bench._problem import Problem
-from attn_mlir.bench._stats import BUILD, conditions
+from attn_mlir.bench.machine_code import sass
+from attn_mlir.bench.machine_code.loops import SoftmaxLoop, softmax_candidates, softmax_loop
+from attn_mlir.bench.measuring.stats import BUILD, conditions
+from attn_mlir.bench.peers.environment import fa4_cubin
+from attn_mlir.bench.problems.problem import Problem
 
 FA4_HEAD_DIMS = (64, 96, 128)  # that its entry point compiles with two query tiles
 
@@ -37,7 +37,7 @@ class Column:
 
     name: str
     cubin: Path
-    usage: _sass.Usage
+    usage: sass.Usage
     instruction_count: int
     counts: dict[str, int]
     loop: SoftmaxLoop | None
@@ -75,7 +75,7 @@ def _loop_record(loop: SoftmaxLoop | None) -> dict[str, object] | None:
 
 def measure(name: str, cubin: Path, target: str) -> Column:
     """Disassembles a cubin and reads its largest function, the kernel; its PTX may lie beside it."""
-    functions = _sass.disassemble(cubin)
+    functions = sass.disassemble(cubin)
     if not functions:
         sys.exit(f"{cubin} holds no code")
     kernel = max(functions, key=lambda function: len(function.instructions))
@@ -84,12 +84,12 @@ def measure(name: str, cubin: Path, target: str) -> Column:
     return Column(
         name,
         cubin,
-        _sass.usage(cubin, kernel.name),
+        sass.usage(cubin, kernel.name),
         len(kernel.instructions),
-        {opcode: kernel.count(opcode) for opcode in _sass.OPCODES},
+        {opcode: kernel.count(opcode) for opcode in sass.OPCODES},
         softmax_loop(kernel),
         max(masked, key=lambda loop: loop.exponentials, default=None),
-        _sass.spill_bytes(ptx, target) if ptx.exists() else None,
+        sass.spill_bytes(ptx, target) if ptx.exists() else None,
     )
 
 
@@ -119,7 +119,7 @@ def table(columns: list[Column], title: str) -> Table:
     row("spilled (ptxas), bytes", spills)
     row("instructions", [str(c.instruction_count) for c in columns])
     shown.add_section()
-    for opcode, meaning in _sass.OPCODES.items():
+    for opcode, meaning in sass.OPCODES.items():
         row(f"{opcode}: {meaning}", [str(c.counts[opcode]) for c in columns])
     for heading, loops in (
         ("softmax loop", [c.loop for c in columns]),
@@ -169,20 +169,19 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def variants(args: argparse.Namespace, problem: Problem, console: Console) -> None:
+def costs(args: argparse.Namespace, problem: Problem, console: Console) -> None:
     """The rows of `--masks`, `--configurations` or `--latent`."""
-    import _latent
-    import _variants
+    from attn_mlir.bench.costs import latent, variants
 
     peer = None
     if args.peer == "fa4":
-        peer = _variants.Peer(
+        peer = variants.Peer(
             lambda d: fa4_cubin(replace(problem, head_dim=d), console.log), FA4_HEAD_DIMS
         )
     if args.latent:
-        source = _latent.records(args.peer == "fa4", console.log)
+        source = latent.records(args.peer == "fa4", console.log)
     else:
-        source = _variants.mask_records() if args.masks else _variants.configuration_records(peer)
+        source = variants.mask_records() if args.masks else variants.configuration_records(peer)
     rows: list[dict[str, object]] = []
     for row in source:
         rows.append(row)
@@ -196,7 +195,7 @@ def main() -> None:
     console = Console()
     problem = Problem.of(args)
     if args.masks or args.configurations or args.latent:
-        variants(args, problem, console)
+        costs(args, problem, console)
         return
     columns: list[Column] = []
     for item in args.cubin:

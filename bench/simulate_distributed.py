@@ -20,7 +20,15 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from attn_mlir.bench._events import Clock, Countdown, Event, Flow, Multiprocessors, Port, Process
+from attn_mlir.bench.ranks.events import (
+    Clock,
+    Countdown,
+    Event,
+    Flow,
+    Multiprocessors,
+    Port,
+    Process,
+)
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.parallel import GPUS, Gpu, Links, Problem, Rate
 from attn_mlir.parallel.calls import OURS, Software

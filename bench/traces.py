@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 import attn_mlir as am
-from attn_mlir.bench._stats import ROOT
+from attn_mlir.bench.measuring.stats import ROOT
 from attn_mlir.cli.timeline import draw, read_trace
 
 DOCS = ROOT / "docs"

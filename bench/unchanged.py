@@ -25,9 +25,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from attn_mlir.bench import _sass
-from attn_mlir.bench._checkout import checked_out, linked
-from attn_mlir.bench._same import code_lines, differing_lines
+from attn_mlir.bench.machine_code import sass
+from attn_mlir.bench.machine_code.same import code_lines, differing_lines
+from attn_mlir.bench.measuring.checkout import checked_out, linked
 
 TARGET = "sm_100a"
 
@@ -46,9 +46,9 @@ def families(only: str) -> Iterator[tuple[str, Any]]:
 def configurations(only: str) -> Iterator[tuple[str, Any]]:
     """The configurations and variants of docs/lab/performance.md, compiled."""
     import attn_mlir as am
-    from attn_mlir.bench import _variants
+    from attn_mlir.bench.costs import variants
 
-    for kind in (_variants.configurations, _variants.variants):
+    for kind in (variants.configurations, variants.variants):
         for name, options in kind():
             title = f"{kind.__name__} {name}"
             if only in title:
@@ -58,9 +58,9 @@ def configurations(only: str) -> Iterator[tuple[str, Any]]:
 def latent(only: str) -> Iterator[tuple[str, Any]]:
     """The kernels of latent attention, compiled."""
     import attn_mlir as am
-    from attn_mlir.bench import _requests
+    from attn_mlir.bench.problems import latent_requests
 
-    for name, request in _requests.LATENT.items():
+    for name, request in latent_requests.LATENT.items():
         title = f"latent {name}"
         if only in title:
             yield title, am.compile(request(), target=TARGET)
@@ -99,10 +99,10 @@ def quality(ptx: Path) -> tuple[int, int, int]:
     target = ptx.read_text().partition("\n.target ")[2].split()[0].rstrip(",")
     with tempfile.TemporaryDirectory() as folder:
         cubin = Path(folder) / "kernel.cubin"
-        subprocess.run([_sass.find_ptxas(), "-O3", f"-arch={target}", ptx, "-o", cubin], check=True)
-        kernel = max(_sass.disassemble(cubin), key=lambda function: len(function.instructions))
-        registers = _sass.usage(cubin, kernel.name).registers
-    return registers, len(kernel.instructions), _sass.spill_bytes(ptx, target)
+        subprocess.run([sass.find_ptxas(), "-O3", f"-arch={target}", ptx, "-o", cubin], check=True)
+        kernel = max(sass.disassemble(cubin), key=lambda function: len(function.instructions))
+        registers = sass.usage(cubin, kernel.name).registers
+    return registers, len(kernel.instructions), sass.spill_bytes(ptx, target)
 
 
 def compare(before: Path, after: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from attn_mlir.bench._fa4_launch import placed
+from attn_mlir.bench.peers.fa4_launch import placed
 
 Q, O = 0x7F00_1000_0000, 0x7F00_4000_0000  # noqa: E741
 

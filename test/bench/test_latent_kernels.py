@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import attn_mlir as am
-from attn_mlir.bench import _latent, _latent_frame, _requests, latent_compiles
+from attn_mlir.bench import latent_compiles
+from attn_mlir.bench.costs import latent
 from attn_mlir.bench.latent import Shape
+from attn_mlir.bench.problems import latent_frame, latent_requests
 from attn_mlir.dialect._mlir import ir, make_context
 from attn_mlir.dialect.attn import build_module
 from attn_mlir.dialect.targets.limits import target_named
@@ -24,9 +26,9 @@ MOST_PER_ROW, MOST_PER_ROW_OF_PAIRS = 9.69, 18.88
 
 def test_requests_are_different_kernels() -> None:
     """Each has a name and a canonical form of its own, and machine code is counted of four of them."""
-    texts = {name: make().canonical_json() for name, make in _requests.LATENT.items()}
+    texts = {name: make().canonical_json() for name, make in latent_requests.LATENT.items()}
     assert len(set(texts.values())) == len(texts) == 10
-    assert {kernel.name for kernel in _latent.KERNELS} <= texts.keys()
+    assert {kernel.name for kernel in latent.KERNELS} <= texts.keys()
 
 
 def test_t22_entries_count_whether_or_not_they_are_rows() -> None:
@@ -41,7 +43,7 @@ def test_t22_entries_count_whether_or_not_they_are_rows() -> None:
 LATENT_OPERATIONS = ("mla", "mla_decode", "sparse_mla")
 
 
-def schedule_of(context: Any, kernel: _latent_frame.FrameKernel) -> str:
+def schedule_of(context: Any, kernel: latent_frame.FrameKernel) -> str:
     """The name of the schedule that makes a kernel."""
     module = build_module(context, kernel.make())
     (op,) = [op for kind in operations() for op in ir.get_ops_of_type(module, kind)]
@@ -50,10 +52,10 @@ def schedule_of(context: Any, kernel: _latent_frame.FrameKernel) -> str:
 
 def test_the_frame_has_every_schedule_of_latent_attention() -> None:
     """Each kernel is another one."""
-    kernels = _latent_frame.kernels()
+    kernels = latent_frame.kernels()
     texts = {(kernel.target, kernel.make().canonical_json()) for kernel in kernels.values()}
     assert len(texts) == len(kernels) >= 290
-    context, first = make_context(), dict[str, _latent_frame.FrameKernel]()
+    context, first = make_context(), dict[str, latent_frame.FrameKernel]()
     for name, kernel in kernels.items():
         first.setdefault(", ".join(name.split(", ")[:2]), kernel)
     found = {schedule_of(context, kernel) for kernel in first.values()}
@@ -92,7 +94,7 @@ def test_instructions_of_a_gathered_row(heads: str, most: float, tmp_path: Path)
 @pytest.mark.slow
 def test_dense_prefill_executes_no_more_than_promised(tmp_path: Path) -> None:
     """Most exponentials are not polynomials, and nothing is spilled."""
-    spilled, found = recorded(_latent.KERNELS[0].name, tmp_path)
+    spilled, found = recorded(latent.KERNELS[0].name, tmp_path)
     assert found["per_score"] <= MOST_PER_SCORE
     assert 0.9 < found["exponentials"] < 1
     assert found["stack_bytes"] == spilled == 0
@@ -100,11 +102,11 @@ def test_dense_prefill_executes_no_more_than_promised(tmp_path: Path) -> None:
 
 def recorded(name: str, folder: Path) -> tuple[int, Any]:
     """Bytes that a kernel of the table of machine code spills, and its row."""
-    kernel = next(one for one in _latent.KERNELS if one.name == name)
-    bundle = am.compile(_requests.LATENT[name](), target=_latent.TARGET)
+    kernel = next(one for one in latent.KERNELS if one.name == name)
+    bundle = am.compile(latent_requests.LATENT[name](), target=latent.TARGET)
     cubin = folder / "kernel.cubin"
     cubin.write_bytes(bundle.cubin)
     cubin.with_suffix(".ptx").write_text(bundle.ptx)
-    return bundle.report["spill_bytes"], _latent.record(
+    return bundle.report["spill_bytes"], latent.record(
         name, cubin, kernel.block, kernel.entry_bytes
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import attn_mlir as am
-from attn_mlir.bench._loops import SoftmaxLoop
-from attn_mlir.bench._same import differing_lines, softmax_loop
-from attn_mlir.bench._sass import Instruction
+from attn_mlir.bench.machine_code.loops import SoftmaxLoop
+from attn_mlir.bench.machine_code.same import differing_lines, softmax_loop
+from attn_mlir.bench.machine_code.sass import Instruction
 from attn_mlir.bench.sass import Column, measure
 
 pytestmark = pytest.mark.ptxas

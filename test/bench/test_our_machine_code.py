@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_mlir.bench._problem import Problem
+from attn_mlir.bench.problems.problem import Problem
 from attn_mlir.bench.sass import Column, measure
 
 pytestmark = pytest.mark.ptxas

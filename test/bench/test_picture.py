@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
-from attn_mlir.bench._picture import HEIGHT, LEFT, TOP, WIDTH, picture
+from attn_mlir.bench.measuring.picture import HEIGHT, LEFT, TOP, WIDTH, picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 

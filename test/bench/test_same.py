@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attn_mlir.bench._same import canonical, code_lines, differing_lines, softmax_loop
+from attn_mlir.bench.machine_code.same import canonical, code_lines, differing_lines, softmax_loop
 
 BODY = ["$L_1:", "add.s32 \t%r5, %r6, %r5;", "@%p1 bra $L_1;"]
 

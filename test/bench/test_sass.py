@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_mlir.bench import _loops, _sass
+from attn_mlir.bench.machine_code import loops, sass
 
 
 def listing(lines: list[str], name: str = "k") -> str:
@@ -23,7 +23,7 @@ def listing(lines: list[str], name: str = "k") -> str:
 
 
 def only(lines: list[str]):
-    functions = _sass.parse(listing(lines))
+    functions = sass.parse(listing(lines))
     assert [function.name for function in functions] == ["k"]
     return functions[0]
 
@@ -98,7 +98,7 @@ def test_loops_nest_and_a_wait_moved_to_the_end_is_inside():
             "BRA `(.L_x_2)",
         ]
     )
-    tiles = _loops.loops(function)
+    tiles = loops.loops(function)
     assert len(tiles) == 1
     keys = tiles[0].inner
     assert len(keys) == 1
@@ -122,11 +122,11 @@ def test_unmasked_loop_is_chosen_beside_a_masked_one():
             "EXIT",
         ]
     )
-    loop = _loops.softmax_loop(function)
+    loop = loops.softmax_loop(function)
     assert loop is not None
     assert (loop.scores, loop.exponentials, loop.selects) == (128, 100, 2)
     assert loop.per_score == len(softmax_body(2)) / 128 + 1 / 128
-    assert [found.is_masked for found in _loops.softmax_candidates(function)] == [True, False]
+    assert [found.is_masked for found in loops.softmax_candidates(function)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_unmasked_loop_is_chosen_beside_a_masked_one():
 )
 def test_no_unmasked_softmax_loop(body: list[str]):
     function = only([".L_x_0:", *body, "@P0 BRA `(.L_x_0)", "EXIT"])
-    assert _loops.softmax_loop(function) is None
+    assert loops.softmax_loop(function) is None
 
 
 def test_straight_line_softmax_is_no_loop():
-    assert _loops.softmax_candidates(only([*softmax_body(0), "EXIT"])) == []
+    assert loops.softmax_candidates(only([*softmax_body(0), "EXIT"])) == []
 
 
 @pytest.mark.ptxas
@@ -169,16 +169,16 @@ LOOP:
   ret;
 }}"""
     )
-    assert _sass.spill_bytes(ptx, "sm_100a") == 0
+    assert sass.spill_bytes(ptx, "sm_100a") == 0
     cubin = tmp_path / "k.cubin"
-    _sass._run("ptxas", "-arch=sm_100a", str(ptx), "-o", str(cubin))
-    (function,) = _sass.disassemble(cubin)
-    usage = _sass.usage(cubin, "k")
+    sass._run("ptxas", "-arch=sm_100a", str(ptx), "-o", str(cubin))
+    (function,) = sass.disassemble(cubin)
+    usage = sass.usage(cubin, "k")
     assert usage.local_bytes == usage.stack_bytes == 0 < usage.registers
-    count = _sass.instruction_count(cubin.read_bytes())
+    count = sass.instruction_count(cubin.read_bytes())
     assert 0 <= count - len(function.instructions) < 16  # some pad the function
     bodies = [
         [item for block in loop.own_blocks for item in function.blocks[block].instructions]
-        for loop in _loops.loops(function)
+        for loop in loops.loops(function)
     ]
-    assert 16 in [_sass.count(body, "MUFU.EX2") for body in bodies]
+    assert 16 in [sass.count(body, "MUFU.EX2") for body in bodies]

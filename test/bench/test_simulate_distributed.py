@@ -12,8 +12,16 @@ from typing import Any
 import pytest
 
 from attn_mlir.bench import predict_distributed as predictions
-from attn_mlir.bench._events import Clock, Countdown, Event, Flow, Multiprocessors, Port, Process
-from attn_mlir.bench._measured_ranks import measured_cells
+from attn_mlir.bench.ranks.events import (
+    Clock,
+    Countdown,
+    Event,
+    Flow,
+    Multiprocessors,
+    Port,
+    Process,
+)
+from attn_mlir.bench.ranks.measured import measured_cells
 from attn_mlir.bench.simulate_distributed import NCCL_SMS, Setting, kernel_seconds, simulate
 from attn_mlir.errors import SpecError
 from attn_mlir.parallel import GPUS, SCHEMES, Links, Problem, plan_parallel

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from attn_mlir.bench import _latent, _loops, _sass
-from attn_mlir.bench._sass import Function, Instruction
-from attn_mlir.bench._turns import Turn, Worker, workers
+from attn_mlir.bench.costs import latent
+from attn_mlir.bench.machine_code import loops, sass
+from attn_mlir.bench.machine_code.sass import Function, Instruction
+from attn_mlir.bench.machine_code.turns import Turn, Worker, workers
 
 GATHER = "UTMALDG.2D.GATHER4 [UR8], [UR16]"
 WAIT = [".L_x_1:", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R2", "@!P0 BRA `(.L_x_1)"]
@@ -51,7 +52,7 @@ def function(*lines: str) -> Function:
         else:
             text.append(f"        /*{address:04x}*/                   {line} ;")
             address += 16
-    (found,) = _sass.parse("\n".join(text))
+    (found,) = sass.parse("\n".join(text))
     return found
 
 
@@ -60,7 +61,7 @@ def gathers(item: Instruction) -> int:
 
 
 def only(made: Function) -> Worker:
-    (found,) = workers(made, _loops.loops(made), gathers, 2)
+    (found,) = workers(made, loops.loops(made), gathers, 2)
     return found
 
 
@@ -75,18 +76,18 @@ def test_the_cheapest_way_with_all_of_the_work() -> None:
 def test_a_loop_is_left_out_where_an_inner_one_does_the_work() -> None:
     made = function(".L_x_9:", GATHER, GATHER, *TURN, "@P4 BRA `(.L_x_9)")
     assert only(made).turn() == only(function(*TURN)).turn()
-    assert not workers(made, _loops.loops(made), gathers, 5)
+    assert not workers(made, loops.loops(made), gathers, 5)
 
 
 def test_other_threads_that_keep_o_in_step_count() -> None:
-    alone = _latent.per_score(function(*SOFTMAX), 32 * 128)
+    alone = latent.per_score(function(*SOFTMAX), 32 * 128)
     assert alone == {"per_score": 35 / 32, "exponentials": 1.0}
-    both = _latent.per_score(function(*SOFTMAX, *KEEPING), 32 * 128)
+    both = latent.per_score(function(*SOFTMAX, *KEEPING), 32 * 128)
     assert both["per_score"] == (35 + 2) / 32
     with pytest.raises(ValueError, match="k has no loop that makes weights"):
-        _latent.per_score(function(*KEEPING), 32 * 128)
+        latent.per_score(function(*KEEPING), 32 * 128)
 
 
 def test_what_a_row_takes() -> None:
     made = function(".L_x_0:", *[GATHER] * 16, *["NOP"] * 15, "@P0 BRA `(.L_x_0)")
-    assert _latent.per_entry(made, 1024) == 32 / 16 * 2
+    assert latent.per_entry(made, 1024) == 32 / 16 * 2

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from attn_mlir.bench._sass import disassemble
+from attn_mlir.bench.machine_code.sass import disassemble
 from attn_mlir.errors import SpecError
 from attn_mlir.lowering.compile import compile_kernel
 from attn_mlir.runtime.devices.emulator import EmulatorDevice

@@ -18,7 +18,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir import mods
-from attn_mlir.bench._sass import disassemble
+from attn_mlir.bench.machine_code.sass import disassemble
 from attn_mlir.compiling.backward.gradients import KvGradientsSpec, QGradientsSpec
 from attn_mlir.compiling.backward.mla_gradients import MlaKvGradientsSpec, MlaQGradientsSpec
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_mlir.bench._checkout import folders
+from attn_mlir.bench.measuring.checkout import folders
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = folders()

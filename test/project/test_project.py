@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import attn_mlir
-from attn_mlir.bench._checkout import folders
+from attn_mlir.bench.measuring.checkout import folders
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = folders()

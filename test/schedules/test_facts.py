@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import attn_mlir as am
-from attn_mlir.bench import _requests, _variants
+from attn_mlir.bench.costs import variants
+from attn_mlir.bench.problems import latent_requests
 from attn_mlir.compiling.operations import request_of
 from attn_mlir.compiling.request import Request
 from attn_mlir.dialect._mlir import ir, make_context
@@ -41,9 +42,9 @@ def of_operation(request: Request) -> Facts:
 
 def of_benchmarks() -> Iterator[Request]:
     """The configurations, variants and latent kernels of `bench/unchanged.py`."""
-    for kind in (_variants.configurations, _variants.variants):
+    for kind in (variants.configurations, variants.variants):
         yield from (am.mha(**options) for _, options in kind())
-    yield from (make() for make in _requests.LATENT.values())
+    yield from (make() for make in latent_requests.LATENT.values())
 
 
 def of_calls(share: int = SHARE) -> Iterator[Request]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import attn_mlir as am
-from attn_mlir.bench import _requests
+from attn_mlir.bench.problems import latent_requests
 from attn_mlir.compiling.combination import CombineSpec
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir, make_context
@@ -30,7 +30,7 @@ REQUESTS: dict[str, Any] = {
     "mha-registers sm_90a": lambda: am.mha(**SIZES, schedule="mha-registers"),
     "mha-streaming sm_90a": lambda: am.mha(**SIZES, schedule="mha-streaming", query_tiles=2),
     "combine sm_90a": lambda: CombineSpec(heads=4, v_head_dim=64, out_dtype="f32"),
-    **{f"{name} sm_100a": request for name, request in _requests.LATENT.items()},
+    **{f"{name} sm_100a": request for name, request in latent_requests.LATENT.items()},
 }
 
 

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench._fa4_record import parameter_bytes
+from bench.peers.fa4_record import parameter_bytes
 
 from ._recording import Recorder
 

@@ -2,7 +2,7 @@
 
 Runs in the environment of the peers. The library's own host code runs on tensors that have shapes and no memory
 (torch's FakeTensorMode); `cute.compile` is replaced, so that a compiled function records its call: the launcher that CuTe
-DSL made for the host is linked with a stand-in for the CUDA runtime (`bench/_fa4_recorder.c`) and called with addresses
+DSL made for the host is linked with a stand-in for the CUDA runtime (`bench/peers/fa4_recorder.c`) and called with addresses
 that are assigned here. What comes out is all that an emulator needs to do the same: per launch PTX, grid, block,
 cluster, shared memory and parameter bytes, and per allocation its address and size.
 """
@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench._fa4_record import B200, H200, Device, DeviceTensor, record_calls
+from bench.peers.fa4_record import B200, H200, Device, DeviceTensor, record_calls
 
 DEVICES = {"sm_100a": B200, "sm_90a": H200}
 FIRST_ADDRESS = 0x7F00_0000_0000

@@ -16,6 +16,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from attn_mlir.bench.peers.environment import (
+    PACKAGES,
+    PACKAGES_WITHOUT_DEPENDENCIES,
+    prepare,
+    python,
+)
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.emulator import Emulator
 from attn_mlir.runtime.emulator.checkers import CheckError, Finding
@@ -33,21 +39,13 @@ SOURCES = (
     HERE / "_cuda_runtime.c",
     HERE / "_triton_kernels.py",
     HERE / "_triton_launch.py",
-    ROOT / "bench" / "_fa4_record.py",
-    ROOT / "bench" / "_fa4_recorder.c",
+    ROOT / "bench" / "peers" / "fa4_record.py",
+    ROOT / "bench" / "peers" / "fa4_recorder.c",
 )
 _GUARD = re.compile(r"^@!?\S+\s+")
 POISON = 0xFF  # of every byte that the case gives no value: NaN in each floating-point type
 SILICON = "all,-unpromised"  # checkers of kernels that rest on what PTX does not promise
 COMPILE_LIMIT_SECONDS = 3600
-
-
-from attn_mlir.bench._peers import (  # noqa: E402  (bench/_peers.py, found through the line above)
-    PACKAGES,
-    PACKAGES_WITHOUT_DEPENDENCIES,
-    prepare,
-    python,
-)
 
 Array = npt.NDArray[Any]
 

@@ -14,7 +14,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attn_mlir.bench._checkout import linked
+from attn_mlir.bench.measuring.checkout import linked
 from attn_mlir.validation.mutation.host.faults import Fault
 
 IGNORED = shutil.ignore_patterns(".*", "build", "__pycache__", "*.egg-info", "out", "dist")

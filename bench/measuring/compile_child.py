@@ -1,8 +1,8 @@
 """Compiles one kernel in a fresh process and tells how long it took; `bench/compile.py` starts it.
 
-    python _compile_child.py --out FILE [--again N] [--traced] [kernel options of bench/_problem.py]
-    python _compile_child.py --out FILE --latent NAME         a kernel of bench/_requests.py or of
-                                                              bench/_latent_frame.py instead
+    python compile_child.py --out FILE [--again N] [--traced] [kernel options of bench/problems/problem.py]
+    python compile_child.py --out FILE --latent NAME          a kernel of latent_requests.py or of latent_frame.py,
+                                                              both in bench/problems, instead
 
 Prints one line of JSON: `ready`, the seconds since this program's first line at which the bundle lay in FILE;
 `import`, of these the seconds for the front door; `again`, the seconds of N further compiles in this process;
@@ -22,8 +22,8 @@ import attn_mlir as am  # noqa: E402
 
 _IMPORTED = time.perf_counter()
 
-from attn_mlir.bench._problem import Problem  # noqa: E402
-from attn_mlir.bench._requests import LATENT  # noqa: E402
+from attn_mlir.bench.problems.latent_requests import LATENT  # noqa: E402
+from attn_mlir.bench.problems.problem import Problem  # noqa: E402
 from attn_mlir.cli.main import ends_with_the_process  # noqa: E402
 
 assert am  # imported for its time
@@ -43,7 +43,7 @@ def latent(name: str) -> Any:
     """A request for latent attention."""
     if name in LATENT:
         return LATENT[name]()
-    from attn_mlir.bench._latent_frame import kernels
+    from attn_mlir.bench.problems.latent_frame import kernels
 
     return kernels()[name].make()
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attn_mlir.bench._stats import Spread
+from attn_mlir.bench.measuring.stats import Spread
 
 WARM_UP = 3  # replays of each graph before those that count
 

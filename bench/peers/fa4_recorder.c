@@ -1,6 +1,6 @@
 /* Stands in for the parts of the CUDA runtime that CuTe DSL's compiled launchers call, and writes the launch down.
  *
- * Linked with the launcher's object file by _fa4_record.py. No GPU and no driver: every query answers as the device of
+ * Linked with the launcher's object file by fa4_record.py. No GPU and no driver: every query answers as the device of
  * RECORD_DEVICE would ("148 10": multiprocessors and major compute capability), loading does nothing, and each launch
  * is appended as one line of JSON to the file named by RECORD_FILE: entry, grid (CTAs), block, cluster, dynamic shared
  * memory, and the bytes of each kernel parameter, whose sizes RECORD_PARAM_BYTES lists ("entry:8,4;other:128,8").

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Generator
 from pathlib import Path
 
-from attn_mlir.bench._stats import ROOT
+from attn_mlir.bench.measuring.stats import ROOT
 
 PACKAGE = "attn_mlir"
 

@@ -2,7 +2,7 @@
 
 Loops of attention have ways beside that one: a block in which nothing counts, scores that are too large, a maximum that has
 moved, after which O is rescaled. Counted are the instructions of the way with the fewest of them that passes as much of the
-work as any, say all copies. Waits that spin are loops of their own and cost nothing, as in `_loops.py`; an inner loop that
+work as any, say all copies. Waits that spin are loops of their own and cost nothing, as in `loops.py`; an inner loop that
 does a little of the work, as one around a single copy, is passed once.
 """
 
@@ -12,8 +12,8 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from attn_mlir.bench._loops import Loop
-from attn_mlir.bench._sass import Function, Instruction
+from attn_mlir.bench.machine_code.loops import Loop
+from attn_mlir.bench.machine_code.sass import Function, Instruction
 
 Work = Callable[[Instruction], int]
 
@@ -94,7 +94,7 @@ def workers(function: Function, nest: list[Loop], work: Work, least: int) -> lis
     """The innermost loops that do this much of the work.
 
     Args:
-      nest: loops of the function, as `_loops.loops` finds them.
+      nest: loops of the function, as `loops.loops` finds them.
     """
     found: list[Worker] = []
     for loop in nest:

@@ -1,8 +1,8 @@
 """Instructions that kernels of latent attention execute, for each score and for each row that is gathered, beside FlashAttention-4's.
 
-Counted in machine code, of turns as `_turns.py` has them. For each score: the loop that makes weights, and where other threads
-keep O in step with the maxima, their loop as well, which then has nothing to do. For each entry of a list: the loops that
-gather, by TMA or by threads; a warp of either copies 512 bytes with an instruction.
+Counted in machine code, of turns as `machine_code/turns.py` has them. For each score: the loop that makes weights, and
+where other threads keep O in step with the maxima, their loop as well, which then has nothing to do. For each entry of a
+list: the loops that gather, by TMA or by threads; a warp of either copies 512 bytes with an instruction.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attn_mlir.bench._loops import MIN_EXPONENTIALS, loops
-from attn_mlir.bench._peers import fa4_cubin
-from attn_mlir.bench._problem import Problem
-from attn_mlir.bench._requests import LATENT
-from attn_mlir.bench._sass import Function, Instruction, count, disassemble
-from attn_mlir.bench._sass import usage as usage_of
-from attn_mlir.bench._stats import BUILD
-from attn_mlir.bench._turns import Worker, workers
+from attn_mlir.bench.machine_code.loops import MIN_EXPONENTIALS, loops
+from attn_mlir.bench.machine_code.sass import Function, Instruction, count, disassemble
+from attn_mlir.bench.machine_code.sass import usage as usage_of
+from attn_mlir.bench.machine_code.turns import Worker, workers
+from attn_mlir.bench.measuring.stats import BUILD
+from attn_mlir.bench.peers.environment import fa4_cubin
+from attn_mlir.bench.problems.latent_requests import LATENT
+from attn_mlir.bench.problems.problem import Problem
 
 TARGET = "sm_100a"
 GATHERED_BYTES = 512  # by one instruction of a warp
@@ -32,8 +32,8 @@ class Latent:
     """A configuration that both have.
 
     Attributes:
-      name: of our request in `_requests.LATENT`.
-      problem, options: of FlashAttention-4's; `options` are of `_fa4_peer.py`.
+      name: of our request in `latent_requests.LATENT`.
+      problem, options: of FlashAttention-4's; `options` are of `fa4_compile.py`.
       block, peer_block: scores between two looks at O, which 128 threads share.
       entry_bytes: gathered for an entry of a list, by all CTAs that share it.
       has_peer: whether FlashAttention-4's kernel is not beside another one of ours.

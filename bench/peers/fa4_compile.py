@@ -1,10 +1,10 @@
 """Compiles one FlashAttention-4 forward kernel without a GPU; runs inside the peers' environment only.
 
-A program, not a module of the benchmarks: `bench/_peers.py` makes the environment that it needs and starts it as
-`python _fa4_peer.py --head-dim 128 --causal --out DIR`. The tensors are fake (torch's FakeTensorMode), the number of
+A program, not a module of the benchmarks: `bench/peers/environment.py` makes the environment that it needs and starts it
+as `python fa4_compile.py --head-dim 128 --causal --out DIR`. The tensors are fake (torch's FakeTensorMode), the number of
 multiprocessors that FlashAttention-4's tile scheduler asks the driver for is that of a B200 or H200, and CuTe DSL writes
 what it made into DIR: `NAME.ptx`, `NAME.cubin` and `NAME.json` (shapes, entry, seconds per stage); with `--record` also
-`NAME.launch.json`, the launch with the bytes of every parameter (see `_fa4_record.py`), which `bench/emulator.py
+`NAME.launch.json`, the launch with the bytes of every parameter (see `fa4_record.py`), which `bench/emulator.py
 --recorded DIR/NAME` runs.
 """
 
@@ -153,7 +153,7 @@ def main() -> None:
         "seconds": seconds,
     }
     if args.record:
-        from _fa4_record import record as record_launch
+        from fa4_record import record as record_launch
 
         launch = {"entry": entry.group(1), **record_launch(function, text, args)}
         (args.out / f"{args.name}.launch.json").write_text(json.dumps(launch, indent=1) + "\n")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from attn_mlir.bench._same import differing_lines, softmax_loop
-from attn_mlir.bench._stats import BUILD
+from attn_mlir.bench.machine_code.same import differing_lines, softmax_loop
+from attn_mlir.bench.measuring.stats import BUILD
 from attn_mlir.bench.sass import Column, measure
 
 HEADS, KV_HEADS, HEAD_DIM = 16, 4, 128

@@ -4,7 +4,7 @@ Names are numbered by their first appearance, register class by register class; 
 comments are left out. What remains is compared line by line.
 
 The loops of a kernel in PTX: from a label to a branch back to it. The softmax loop of unmasked
-tiles is the one with at least 64 `ex2.approx` that selects least, as in machine code (`_loops.py`).
+tiles is the one with at least 64 `ex2.approx` that selects least, as in machine code (`loops.py`).
 A loop has no first line but by the backend's choice: it is written from where it loads scores.
 """
 

@@ -1,7 +1,7 @@
 """Writes down how FlashAttention-4 launches its kernel: grid, shared memory and the bytes of every parameter.
 
-Runs inside the peers' environment, as a part of `_fa4_peer.py --record`. CuTe DSL compiles a launcher for the host that
-computes grid and tensor maps itself; here it is linked with `_fa4_recorder.c` in place of the CUDA runtime (a C compiler
+Runs inside the peers' environment, as a part of `fa4_compile.py --record`. CuTe DSL compiles a launcher for the host that
+computes grid and tensor maps itself; here it is linked with `fa4_recorder.c` in place of the CUDA runtime (a C compiler
 called `cc` is needed) and called with tensors that have shapes and addresses but no memory. With the PTX this is all
 that an emulator needs to run the kernel exactly as its own authors would.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RECORDER = Path(__file__).with_name("_fa4_recorder.c")
+RECORDER = Path(__file__).with_name("fa4_recorder.c")
 MAP_BYTES = 128  # CUtensorMap
 MAP_BYTES_WRITTEN = 64  # CuTe DSL fills this much of one; what follows is left over from its stack
 ADDRESSES = {
@@ -165,7 +165,7 @@ def record_calls(
 
 
 def record(compiled: Any, ptx: str, args: Any) -> dict[str, Any]:
-    """The launch of `compiled` for the shapes in `args` (the options of `_fa4_peer.py`), ready for JSON.
+    """The launch of `compiled` for the shapes in `args` (the options of `fa4_compile.py`), ready for JSON.
 
     Returns what `record_calls` has for a launch, and for the tensors that the parameters point at `shapes` (contiguous) and
     `addresses`.

@@ -1,4 +1,4 @@
-"""FlashAttention's own Hopper kernel on a GPU, from what `_fa4_peer.py --record` has left: no compiler, no package.
+"""FlashAttention's own Hopper kernel on a GPU, from what `fa4_compile.py --record` has left: no compiler, no package.
 
 The parameters were computed by FlashAttention's host code for tensors at addresses that it was told; here
 these words, also those in tensor maps, are replaced by the addresses of the tensors that there are.

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attn_mlir.bench._problem import Problem
-from attn_mlir.bench._stats import BUILD, ROOT
+from attn_mlir.bench.measuring.stats import BUILD, ROOT
+from attn_mlir.bench.problems.problem import Problem
 
 ENVIRONMENT = ROOT / ".venv-peers"
-CHILD = Path(__file__).with_name("_fa4_peer.py")
+CHILD = Path(__file__).with_name("fa4_compile.py")
 PACKAGES = (
     "torch==2.13.0",
     "nvidia-cutlass-dsl[cu13]==4.8.1",
@@ -96,7 +96,7 @@ def compile_fa4(
 ) -> PeerKernel:
     """One cold compile of FlashAttention-4's forward kernel in a process of its own; its files stay in `folder`.
 
-    `options` are further ones of `_fa4_peer.py`. Its persistent cache is off. Wall seconds run from the start of the
+    `options` are further ones of `fa4_compile.py`. Its persistent cache is off. Wall seconds run from the start of the
     process to its end. Exits when it fails.
     """
     command = [

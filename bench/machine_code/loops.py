@@ -24,7 +24,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from attn_mlir.bench._sass import Function, Instruction, count
+from attn_mlir.bench.machine_code.sass import Function, Instruction, count
 
 MIN_EXPONENTIALS = (
     16  # a candidate's least MUFU.EX2: far above a lone rescale factor, far below a tile's

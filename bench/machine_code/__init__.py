@@ -1,0 +1,1 @@
+"""Reads machine code and PTX: instructions, loops, turns, and what two texts differ in."""

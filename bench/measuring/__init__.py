@@ -1,0 +1,1 @@
+"""How benchmarks run, time and print: conditions, quantiles, graphs, pictures, other commits."""

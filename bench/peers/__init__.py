@@ -1,0 +1,1 @@
+"""Kernels from elsewhere: their environment, their compiler, and launches of what it leaves."""
