@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from attn_mlir.dialect.attn.latent_formats import LatentFormat
+from attn_mlir.dialect.attn.latent.formats import LatentFormat
 from attn_mlir.element_types import OF_NUMPY
 
 Array = npt.NDArray[Any]

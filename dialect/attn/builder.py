@@ -10,8 +10,9 @@ from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.combine import HEADS_ALONG_ROWS, CombineOp
 from attn_mlir.dialect.attn.coordinates import OFFSETS
 from attn_mlir.dialect.attn.join import PART_KEYS, JoinOp
-from attn_mlir.dialect.attn.latent_formats import LatentFormat
-from attn_mlir.dialect.attn.latent_rows import emit_latent_rows
+from attn_mlir.dialect.attn.latent.formats import LatentFormat
+from attn_mlir.dialect.attn.latent.rows import emit_latent_rows
+from attn_mlir.dialect.attn.latent.sparse_mla import PAGE_SIZE, SparseMlaOp
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import MhaOp, make_mha
@@ -20,7 +21,6 @@ from attn_mlir.dialect.attn.operands import Operand, Request
 from attn_mlir.dialect.attn.programs.program import Program
 from attn_mlir.dialect.attn.scale import DESCALES
 from attn_mlir.dialect.attn.scaled import make_scaled
-from attn_mlir.dialect.attn.sparse_mla import PAGE_SIZE, SparseMlaOp
 from attn_mlir.dialect.attn.storage import cache_views, scales_view, views_of
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
 from attn_mlir.dialect.attn.workspace import TILE_COUNTER, WORKSPACE

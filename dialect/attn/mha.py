@@ -10,17 +10,17 @@ from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.columns import ColumnsOp
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.join import JoinOp
-from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.masks.shifted import shifted
+from attn_mlir.dialect.attn.modifier.keep import KeepOp
+from attn_mlir.dialect.attn.modifier.region import region_misfit
+from attn_mlir.dialect.attn.modifier.sink import SinkOp
+from attn_mlir.dialect.attn.modifier.yield_ import YieldOp
 from attn_mlir.dialect.attn.offsets import OffsetsOp
-from attn_mlir.dialect.attn.region import region_misfit
 from attn_mlir.dialect.attn.shapes import axes_in_memory, logical_types, shape_misfit
-from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
 from attn_mlir.dialect.attn.verifier import group_misfit, scale_misfit, tensors_misfit, verified
-from attn_mlir.dialect.attn.yield_ import YieldOp
 from attn_mlir.element_types import NARROW_MLIR, WIDE_MLIR
 from attn_mlir.errors import SpecError
 

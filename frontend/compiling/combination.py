@@ -10,7 +10,7 @@ from attn_mlir.compiling import options
 from attn_mlir.compiling.options import HEAD_DIM_STEP, MAX_HEADS
 from attn_mlir.compiling.request import Request, option, request
 from attn_mlir.compiling.spec import LSE_TERMS
-from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+from attn_mlir.dialect.attn.latent.columns import LATENT_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import flag, integer

@@ -13,7 +13,7 @@ from attn_mlir.compiling.options import HEAD_DIM_STEP
 from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.schedules import check_output, check_pins
 from attn_mlir.compiling.sequences import GroupedRequest, table
-from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent.columns import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.dialect.attn.scale import DESCALES, ScaleBlock
 from attn_mlir.errors import SpecError, no_kernel
@@ -278,7 +278,7 @@ class MlaSpec(GroupedRequest):
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.mla`."""
-        from attn_mlir.dialect.attn.mla import emit_mla
+        from attn_mlir.dialect.attn.latent.mla import emit_mla
 
         op = emit_mla(
             arguments,

@@ -12,8 +12,8 @@ from attn_mlir.compiling.packed_rows import PackedRequest
 from attn_mlir.compiling.request import option, request
 from attn_mlir.compiling.sequences import SequenceRequest
 from attn_mlir.compiling.spec import LSE_TERMS, workspace
-from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROW_COLUMNS
-from attn_mlir.dialect.attn.latent_formats import row_extents, row_operands
+from attn_mlir.dialect.attn.latent.columns import LATENT_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent.formats import row_extents, row_operands
 from attn_mlir.dialect.attn.lengths import DENSE
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
@@ -213,8 +213,8 @@ class MlaDecodeSpec(PackedRequest, SequenceRequest):
 
     def emit(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """One `attn.mla_decode`."""
+        from attn_mlir.dialect.attn.latent.mla_decode import emit_mla_decode
         from attn_mlir.dialect.attn.mha import name_schedule
-        from attn_mlir.dialect.attn.mla_decode import emit_mla_decode
 
         op = emit_mla_decode(
             arguments,

@@ -7,7 +7,7 @@ from typing import Any
 
 from attn_mlir.compiling.options import MAX_PAGE
 from attn_mlir.compiling.request import Request, option, request
-from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
+from attn_mlir.dialect.attn.latent.formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import integer
 from attn_mlir.schedules.policy.facts import Fp8Rows
@@ -32,7 +32,7 @@ class PackedRequest(Request):
     """A request with rows of a latent cache, which its operation has as one tensor.
 
     Args:
-      kv_format: how rows of the cache are stored, see `attn_mlir.dialect.attn.latent_formats`.
+      kv_format: how rows of the cache are stored, see `attn_mlir.dialect.attn.latent.formats`.
       kv_group: columns that share a scale, where these have a tensor of their own; None without.
       kv_page: rows of a page of the cache, where the format needs it; else None.
     """

@@ -11,7 +11,7 @@ from attn_mlir.compiling.dtypes import OUT_DTYPES, dtype_name
 from attn_mlir.compiling.options import MAX_PAGE
 from attn_mlir.compiling.packed_rows import PackedRequest, one_of
 from attn_mlir.compiling.request import option, request
-from attn_mlir.dialect.attn.latent_formats import PLAIN, row_extents, row_operands
+from attn_mlir.dialect.attn.latent.formats import PLAIN, row_extents, row_operands
 from attn_mlir.dialect.attn.operands import Operand
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import flag, integer

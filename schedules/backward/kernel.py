@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect.attn.block import Block
-from attn_mlir.dialect.attn.region import inside
+from attn_mlir.dialect.attn.modifier.region import inside
 from attn_mlir.dialect.attn.workspace import ROW_WEIGHTS
 from attn_mlir.dialect.targets.limits import WARPGROUP_WARPS, Target
 from attn_mlir.schedules import emit as b

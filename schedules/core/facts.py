@@ -5,7 +5,7 @@ from typing import Any
 
 from attn_mlir.dialect import attn
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.region import inside
+from attn_mlir.dialect.attn.modifier.region import inside
 from attn_mlir.element_types import name_of_mlir
 from attn_mlir.schedules.operands.storage import (
     has_indirect_rows,

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from attn_mlir.dialect import attn, ws
 from attn_mlir.dialect._mlir import arith, ir, tensor
 from attn_mlir.dialect.attn import AdjointOp, KeepOp, SinkOp, SlopeOp
+from attn_mlir.dialect.attn.modifier.region import inside
 from attn_mlir.dialect.attn.programs.program import ARGUMENTS
-from attn_mlir.dialect.attn.region import inside
 from attn_mlir.dialect.diagnostics import op_error
 
 from .. import emit as b

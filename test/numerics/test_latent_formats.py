@@ -13,7 +13,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
-from attn_mlir.dialect.attn.latent_formats import FORMATS
+from attn_mlir.dialect.attn.latent.formats import FORMATS
 from attn_mlir.reference.sparse_mla import SparseAttention, check_sparse_mla, of_pages
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.runtime.file.manifest import TensorMapParam

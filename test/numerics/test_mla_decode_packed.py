@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 import attn_mlir as am
-from attn_mlir.dialect.attn.latent_formats import FORMATS
+from attn_mlir.dialect.attn.latent.formats import FORMATS
 from attn_mlir.reference import check_mla_decode
 from attn_mlir.runtime.emulator.emulator import Stats
 from attn_mlir.validation.numerics.sparse_cases import poison

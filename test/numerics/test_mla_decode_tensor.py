@@ -14,7 +14,7 @@ import pytest
 import attn_mlir as am
 from attn_mlir.compiling.mla_decode import MlaDecodeSpec
 from attn_mlir.dialect.attn.cache import Cache
-from attn_mlir.dialect.attn.latent_formats import FORMATS
+from attn_mlir.dialect.attn.latent.formats import FORMATS
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.reference import check_mla_decode
 from attn_mlir.runtime.emulator.emulator import Stats

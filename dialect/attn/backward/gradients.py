@@ -14,17 +14,17 @@ from attn_mlir.dialect.attn.backward.turns import TurnsOp
 from attn_mlir.dialect.attn.blocks import BlocksOp
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.join import JoinOp
-from attn_mlir.dialect.attn.keep import KeepOp
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import MhaOp
+from attn_mlir.dialect.attn.modifier.keep import KeepOp
+from attn_mlir.dialect.attn.modifier.region import argument_types, inside, region_misfit
+from attn_mlir.dialect.attn.modifier.sink import SinkOp
+from attn_mlir.dialect.attn.modifier.yield_ import YieldOp
 from attn_mlir.dialect.attn.offsets import OffsetsOp
-from attn_mlir.dialect.attn.region import argument_types, inside, region_misfit
 from attn_mlir.dialect.attn.shapes import Axes, axes_in_memory, logical_types, shape_misfit
-from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.attn.storage import stored_type
 from attn_mlir.dialect.attn.tile_counter import TileCounterOp
 from attn_mlir.dialect.attn.verifier import group_misfit, verified, wide_misfit
-from attn_mlir.dialect.attn.yield_ import YieldOp
 
 _Q: Axes = ("batch", "sq", "heads", "head_dim")
 _K: Axes = ("batch", "sk", "kv_heads", "head_dim")

@@ -8,8 +8,8 @@ from typing import Any
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.attributes import mask_misfit, mask_to_attr
 from attn_mlir.dialect.attn.dialect import AttnDialect
+from attn_mlir.dialect.attn.latent.mla import OPERAND_AXES, MlaOp, latent_shape_misfit
 from attn_mlir.dialect.attn.masks import Mask
-from attn_mlir.dialect.attn.mla import OPERAND_AXES, MlaOp, latent_shape_misfit
 from attn_mlir.dialect.attn.shapes import Axes, axes_in_memory
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.dialect.attn.verifier import verified, wide_misfit

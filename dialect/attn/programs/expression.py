@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from attn_mlir.dialect._mlir import arith, ir, math, tensor
 from attn_mlir.dialect.attn.backward.adjoint import AdjointOp
 from attn_mlir.dialect.attn.backward.slope import SlopeOp
-from attn_mlir.dialect.attn.keep import KeepOp
+from attn_mlir.dialect.attn.modifier.keep import KeepOp
+from attn_mlir.dialect.attn.modifier.sink import SinkOp
 from attn_mlir.dialect.attn.programs.derivative import differentiated
 from attn_mlir.dialect.attn.programs.program import (
     ARGUMENTS,
@@ -17,7 +18,6 @@ from attn_mlir.dialect.attn.programs.program import (
     never_negative,
 )
 from attn_mlir.dialect.attn.programs.reads import KEY_PARTS, QUARTERS
-from attn_mlir.dialect.attn.sink import SinkOp
 from attn_mlir.dialect.scalars import fdiv
 
 Value = Any

@@ -9,7 +9,7 @@ from attn_mlir.api.caches import Cached, cached
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.compiling.dtypes import NARROW_DTYPES
 from attn_mlir.dialect.attn.cache import TABLES
-from attn_mlir.dialect.attn.latent import ROW_COLUMNS
+from attn_mlir.dialect.attn.latent.columns import ROW_COLUMNS
 from attn_mlir.errors import SpecError
 from attn_mlir.runtime.call.tensors import TensorView, view
 

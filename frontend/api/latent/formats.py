@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attn_mlir.api.latent.packed_rows import BYTES, stored_rows
-from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, LatentFormat
+from attn_mlir.dialect.attn.latent.formats import FORMATS, GROUPS, LatentFormat
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.latent_rows import BF16, Array, packed, rows_f64
 from attn_mlir.runtime.call.tensors import TensorView, host_array, view

@@ -20,8 +20,8 @@ from attn_mlir.compiling.latent import NARROW, WIDE_ROPE, MlaSpec
 from attn_mlir.compiling.routes import choice_of, chosen
 from attn_mlir.compiling.schedules import refuse
 from attn_mlir.dialect.attn.cache import CSR, Cache
-from attn_mlir.dialect.attn.latent import ROPE_COLUMNS
-from attn_mlir.dialect.attn.latent_formats import PLAIN
+from attn_mlir.dialect.attn.latent.columns import ROPE_COLUMNS
+from attn_mlir.dialect.attn.latent.formats import PLAIN
 from attn_mlir.dialect.targets.features import Feature
 from attn_mlir.dialect.targets.limits import DEFAULT_TARGET, target_named
 from attn_mlir.errors import SpecError, shown

@@ -23,7 +23,7 @@ from attn_mlir.compiling.mla_decode import HEAD_DIMS, MlaDecodeSpec
 from attn_mlir.compiling.routes import choice_of
 from attn_mlir.compiling.spec import LSE_TERMS
 from attn_mlir.compiling.splits import check_num_splits, split_count
-from attn_mlir.dialect.attn.latent_formats import PLAIN
+from attn_mlir.dialect.attn.latent.formats import PLAIN
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.masks import Mask
 from attn_mlir.runtime.call.tensors import TensorView, view

@@ -11,8 +11,8 @@ from attn_mlir.api.caches import Cached
 from attn_mlir.api.latent.caches import contiguous_rows, latent_cached, latent_pool
 from attn_mlir.caches import ContiguousKV, PagedKV
 from attn_mlir.compiling.options import MAX_PAGE
-from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
-from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
+from attn_mlir.dialect.attn.latent.columns import ROPE_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent.formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import MAX_I32, integer
 from attn_mlir.runtime.call.tensors import TensorView, view

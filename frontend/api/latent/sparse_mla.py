@@ -26,7 +26,7 @@ from attn_mlir.compiling.sparse_mla import (
     V_DIM,
     SparseMlaSpec,
 )
-from attn_mlir.dialect.attn.latent_formats import FORMATS, PLAIN
+from attn_mlir.dialect.attn.latent.formats import FORMATS, PLAIN
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.runtime.call.scalars import MAX_I32, integer
 from attn_mlir.runtime.call.tensors import TensorView, view

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
-from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+from attn_mlir.dialect.attn.latent.columns import LATENT_COLUMNS
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.config import FP8_BITS, Configured
 from attn_mlir.schedules.core.problem import MAX_EXPONENT

@@ -16,7 +16,7 @@ from typing import Any
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import arith, ir
-from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+from attn_mlir.dialect.attn.latent.columns import LATENT_COLUMNS
 from attn_mlir.schedules import emit as b
 
 from .absorbed import Absorbed, Work, column_chunks, either_begun, online_softmax, when_visible

@@ -23,7 +23,7 @@ The product of `attend` is issued before the fences of P's commit.
 
 from attn_mlir.dialect import ws
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+from attn_mlir.dialect.attn.latent.columns import LATENT_COLUMNS
 from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.core.column_tiles import Test, loop_over_tiles
 from attn_mlir.schedules.core.problem import Problem, Value, WorkTile

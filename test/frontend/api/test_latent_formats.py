@@ -10,7 +10,7 @@ import pytest
 
 import attn_mlir as am
 from attn_mlir.compiling.sparse_mla import SparseMlaSpec
-from attn_mlir.dialect.attn.latent_formats import FORMATS
+from attn_mlir.dialect.attn.latent.formats import FORMATS
 from attn_mlir.errors import SpecError
 
 BF16: Any = ml_dtypes.bfloat16

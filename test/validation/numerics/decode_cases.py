@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attn_mlir.api.latent.formats import pack_latent, unpack_latent
-from attn_mlir.dialect.attn.latent import ROW_COLUMNS
-from attn_mlir.dialect.attn.latent_formats import FORMATS, LatentFormat
+from attn_mlir.dialect.attn.latent.columns import ROW_COLUMNS
+from attn_mlir.dialect.attn.latent.formats import FORMATS, LatentFormat
 from attn_mlir.flash_mla import flash_mla_with_kvcache, get_mla_metadata
 from attn_mlir.masks import causal, full
 from attn_mlir.reference import mla_decode_f64

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 import attn_mlir as am
-from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
-from attn_mlir.dialect.attn.latent_formats import FORMATS, PLAIN, LatentFormat
+from attn_mlir.dialect.attn.latent.columns import ROPE_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent.formats import FORMATS, PLAIN, LatentFormat
 from attn_mlir.reference import compare, mla_f64, mla_yardstick
 from attn_mlir.runtime.kernel import DeviceChoice
 from attn_mlir.validation.numerics.operands import inside

@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 import attn_mlir as am
-from attn_mlir.dialect.attn.latent_formats import PLAIN
+from attn_mlir.dialect.attn.latent.formats import PLAIN
 from attn_mlir.dialect.targets.limits import target_named
 from attn_mlir.schedules.policy.tiling import has_tiling
 from attn_mlir.validation.numerics.drawn_runs import DrawnRuns

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attn_mlir.calls import mla
-from attn_mlir.dialect.attn.latent import ROPE_COLUMNS
+from attn_mlir.dialect.attn.latent.columns import ROPE_COLUMNS
 from attn_mlir.flash_mla import flash_attn_varlen_func
 from attn_mlir.masks import causal, full
 from attn_mlir.reference import attention_f64, attention_yardstick, compare

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attn_mlir.api.latent.formats import pack_latent
-from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN, LatentFormat
+from attn_mlir.dialect.attn.latent.formats import FORMATS, GROUPS, PLAIN, LatentFormat
 from attn_mlir.latent_rows import rows_f64
 from attn_mlir.reference.sparse_mla import (
     SparseAttention,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import attn_mlir as am
-from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS, PLAIN
+from attn_mlir.dialect.attn.latent.formats import FORMATS, GROUPS, PLAIN
 from attn_mlir.reference.sparse_mla import SparseAttention, check_sparse_mla
 from attn_mlir.validation.numerics.drawn_runs import DrawnRuns
 from attn_mlir.validation.numerics.operands import inside

@@ -20,7 +20,7 @@ from itertools import product
 import numpy as np
 
 import attn_mlir as am
-from attn_mlir.dialect.attn.latent_formats import FORMATS, GROUPS
+from attn_mlir.dialect.attn.latent.formats import FORMATS, GROUPS
 from attn_mlir.reference.sparse_mla import SparseAttention
 from attn_mlir.runtime.devices.emulator import EmulatorDevice
 from attn_mlir.validation.numerics.flash_mla_matrix import swept

@@ -5,7 +5,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
-from attn_mlir.dialect.attn.latent_formats import LatentFormat
+from attn_mlir.dialect.attn.latent.formats import LatentFormat
 from attn_mlir.dialect.attn.storage import ViewType, view_type
 
 NARROW = "f8E4M3FN"

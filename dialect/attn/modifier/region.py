@@ -3,7 +3,7 @@
 from typing import Any
 
 from attn_mlir.dialect._mlir import ir
-from attn_mlir.dialect.attn.yield_ import YieldOp
+from attn_mlir.dialect.attn.modifier.yield_ import YieldOp
 
 ARGUMENTS = ["f32", "i32", "i32", "i32", "i32"]  # score, batch, head, q, k
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import Pure, ext, ir
 from attn_mlir.dialect.attn.dialect import AttnDialect
-from attn_mlir.dialect.attn.latent import LATENT_COLUMNS
+from attn_mlir.dialect.attn.latent.columns import LATENT_COLUMNS
 from attn_mlir.dialect.attn.mha import OUTPUT_TYPES
 from attn_mlir.dialect.attn.storage import logical_type
 

@@ -9,9 +9,9 @@ from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.dialect import AttnDialect
 from attn_mlir.dialect.attn.join import memory_misfit
-from attn_mlir.dialect.attn.latent import LATENT_COLUMNS, ROW_COLUMNS
-from attn_mlir.dialect.attn.latent_formats import LatentFormat
-from attn_mlir.dialect.attn.latent_rows import LatentRowsOp, emit_latent_rows
+from attn_mlir.dialect.attn.latent.columns import LATENT_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent.formats import LatentFormat
+from attn_mlir.dialect.attn.latent.rows import LatentRowsOp, emit_latent_rows
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask, NullMask
 from attn_mlir.dialect.attn.mha import LSE_TERMS, PARTIAL, SCHEDULE

@@ -4,7 +4,7 @@ from typing import Any
 
 from attn_mlir.dialect._mlir import ext
 from attn_mlir.dialect.attn.dialect import AttnDialect
-from attn_mlir.dialect.attn.parents import parent_misfit
+from attn_mlir.dialect.attn.modifier.parents import parent_misfit
 from attn_mlir.dialect.attn.verifier import verified
 
 

@@ -10,7 +10,7 @@ from attn_mlir.dialect.attn.attributes import attr_to_mask, mask_misfit, mask_to
 from attn_mlir.dialect.attn.cache import Cache
 from attn_mlir.dialect.attn.columns import make_columns
 from attn_mlir.dialect.attn.dialect import AttnDialect
-from attn_mlir.dialect.attn.latent import ROPE_COLUMNS, ROW_COLUMNS
+from attn_mlir.dialect.attn.latent.columns import ROPE_COLUMNS, ROW_COLUMNS
 from attn_mlir.dialect.attn.lengths import Lengths
 from attn_mlir.dialect.attn.masks import Mask
 from attn_mlir.dialect.attn.mha import OUTPUT_TYPES, SCHEDULE

@@ -1,0 +1,1 @@
+"""Latent attention: its operations, and how a cache stores its rows."""

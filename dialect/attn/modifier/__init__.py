@@ -1,0 +1,1 @@
+"""The region of a score modifier, and operations that stand in it."""
