@@ -7,7 +7,7 @@ that a name at the place of another operand is a mistake and not a choice.
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, get_args, get_origin, get_type_hints
 
 from attn_mlir.dialect._mlir import ext, ir
 from attn_mlir.dialect.attn import (
@@ -97,8 +97,8 @@ def names_of(function: Any) -> list[str | None]:
 
 def _operands(function: Any) -> tuple[str, ...]:
     """The names that the first arguments must have, up to the first operand that may be absent."""
-    operation, names = operation_of(function), operand_names(function)
-    chosen = [name for name in names if get_origin(operation.__annotations__[name]) is Sequence]
+    declared, names = get_type_hints(operation_of(function)), operand_names(function)
+    chosen = [name for name in names if get_origin(declared[name]) is Sequence]
     if len(chosen) > 1:
         names = names[: names.index(chosen[0])]
     return names[: len(function.arguments)]
@@ -135,14 +135,15 @@ def operation_of(function: Any) -> type:
 
 
 def field_names(operation: type, kind: Any) -> tuple[str, ...]:
-    """The names of an operation's operands or results, in the order of their declaration.
+    """The names of an operation's operands or results, in the order of their declaration, those of
+    its bases first.
 
     Args:
       kind: `ext.Operand` or `ext.Result`; a field may be a sequence of these.
     """
     return tuple(
         name
-        for name, declared in operation.__annotations__.items()
+        for name, declared in get_type_hints(operation).items()
         if kind in (get_origin(declared), *map(get_origin, get_args(declared)))
     )
 

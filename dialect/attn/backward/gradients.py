@@ -54,34 +54,50 @@ _F32 = ("lse", "delta", "dq_accum")
 _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
 
-def _hides_scores(op: Any) -> bool:
-    """Whether the score modifier holds an `attn.keep`."""
-    return bool(inside(op, KeepOp))
+class _AnyGradientsOp(AttnDialect.Operation):
+    """The operands, the mask and the modifier of each of these operations."""
+
+    q: ext.Operand[Any]
+    k: ext.Operand[Any]
+    v: ext.Operand[Any]
+    do: ext.Operand[Any]
+    lse: ext.Operand[Any]
+    delta: ext.Operand[Any]
+    scale: ext.Operand[Any]
+    mask: Any
+    score_mod: ext.Region
+
+    heads, kv_heads = MhaOp.heads, MhaOp.kv_heads
+    head_dim, v_head_dim = MhaOp.head_dim, MhaOp.v_head_dim
+    element_type, mask_rule = MhaOp.element_type, MhaOp.mask_rule
+
+    @property
+    def hides_scores(self) -> bool:
+        """Whether the score modifier holds an `attn.keep`."""
+        return bool(inside(self, KeepOp))
+
+    @property
+    def blocks(self) -> BlocksOp | None:
+        """The lists of blocks in the score modifier, if there are any."""
+        return next(iter(inside(self, BlocksOp)), None)
+
+    def verify_invariants(self) -> bool:
+        """Checks operand and result types, the mask and the agreement of the shapes."""
+        axes = axes_in_memory(self, _AXES, _RAGGED)
+        return verified(
+            self,
+            wide_misfit(self, axes, _F32)
+            or shape_misfit(logical_types(self, axes), axes, _STATIC_AXES)
+            or group_misfit(self)
+            or mask_misfit(self.mask),
+        )
+
+    def verify_region_invariants(self) -> bool:
+        """Checks the score modifier, if there is one."""
+        return verified(self, _region_misfit(self) if self.score_mod.blocks else "")
 
 
-def _blocks(op: Any) -> BlocksOp | None:
-    """The lists of blocks in the score modifier, if there are any."""
-    return next(iter(inside(op, BlocksOp)), None)
-
-
-def _verify(op: Any) -> bool:
-    """Checks operand and result types, the mask and the agreement of the shapes."""
-    axes = axes_in_memory(op, _AXES, _RAGGED)
-    return verified(
-        op,
-        wide_misfit(op, axes, _F32)
-        or shape_misfit(logical_types(op, axes), axes, _STATIC_AXES)
-        or group_misfit(op)
-        or mask_misfit(op.mask),
-    )
-
-
-def _verify_region(op: Any) -> bool:
-    """Checks the score modifier, if there is one."""
-    return verified(op, _region_misfit(op) if op.score_mod.blocks else "")
-
-
-class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
+class KvGradientsOp(_AnyGradientsOp, name="kv_gradients", traits=[Pure]):
     """The gradients of k and v of attention, given that of its output:
 
         p[i, j] = e^(mod(scale x q[i] . k[j]) - lse[i]) where i sees j, else 0
@@ -129,24 +145,9 @@ class KvGradientsOp(AttnDialect.Operation, name="kv_gradients", traits=[Pure]):
 
     dk: ext.Result[Any]
     dv: ext.Result[Any]
-    q: ext.Operand[Any]
-    k: ext.Operand[Any]
-    v: ext.Operand[Any]
-    do: ext.Operand[Any]
-    lse: ext.Operand[Any]
-    delta: ext.Operand[Any]
-    scale: ext.Operand[Any]
-    mask: Any
-    score_mod: ext.Region
-
-    heads, kv_heads = MhaOp.heads, MhaOp.kv_heads
-    head_dim, v_head_dim = MhaOp.head_dim, MhaOp.v_head_dim
-    element_type, mask_rule = MhaOp.element_type, MhaOp.mask_rule
-    hides_scores, blocks = property(_hides_scores), property(_blocks)
-    verify_invariants, verify_region_invariants = _verify, _verify_region
 
 
-class QGradientsOp(AttnDialect.Operation, name="q_gradients", traits=[Pure]):
+class QGradientsOp(_AnyGradientsOp, name="q_gradients", traits=[Pure]):
     """The gradient of q of attention, given that of its output; ds as of `attn.kv_gradients`:
 
         dq[i] = scale x sum_j ds[i, j] k[j]
@@ -169,24 +170,9 @@ class QGradientsOp(AttnDialect.Operation, name="q_gradients", traits=[Pure]):
     """
 
     dq: ext.Result[Any]
-    q: ext.Operand[Any]
-    k: ext.Operand[Any]
-    v: ext.Operand[Any]
-    do: ext.Operand[Any]
-    lse: ext.Operand[Any]
-    delta: ext.Operand[Any]
-    scale: ext.Operand[Any]
-    mask: Any
-    score_mod: ext.Region
-
-    heads, kv_heads = MhaOp.heads, MhaOp.kv_heads
-    head_dim, v_head_dim = MhaOp.head_dim, MhaOp.v_head_dim
-    element_type, mask_rule = MhaOp.element_type, MhaOp.mask_rule
-    hides_scores, blocks = property(_hides_scores), property(_blocks)
-    verify_invariants, verify_region_invariants = _verify, _verify_region
 
 
-class GradientsOp(AttnDialect.Operation, name="gradients"):
+class GradientsOp(_AnyGradientsOp, name="gradients"):
     """The gradients of k and v of attention, given that of its output, as of `attn.kv_gradients`;
     and that of q, without the scale, added to memory:
 
@@ -217,22 +203,7 @@ class GradientsOp(AttnDialect.Operation, name="gradients"):
 
     dk: ext.Result[Any]
     dv: ext.Result[Any]
-    q: ext.Operand[Any]
-    k: ext.Operand[Any]
-    v: ext.Operand[Any]
-    do: ext.Operand[Any]
-    lse: ext.Operand[Any]
-    delta: ext.Operand[Any]
-    scale: ext.Operand[Any]
     dq_accum: ext.Operand[Any]
-    mask: Any
-    score_mod: ext.Region
-
-    heads, kv_heads = MhaOp.heads, MhaOp.kv_heads
-    head_dim, v_head_dim = MhaOp.head_dim, MhaOp.v_head_dim
-    element_type, mask_rule = MhaOp.element_type, MhaOp.mask_rule
-    hides_scores, blocks = property(_hides_scores), property(_blocks)
-    verify_invariants, verify_region_invariants = _verify, _verify_region
 
 
 def make_gradients(
@@ -249,10 +220,10 @@ def make_gradients(
       mask: which keys each row sees.
       score_mod: builds the modified score from (score, batch, head, q, k), and its slope.
     """
-    q, k, v, *_ = operands
+    q, k, v, do, lse, delta, scale, *accumulators = operands
     of = {"dq": q, "dk": k, "dv": v}
     results = (stored_type(of[name]) for name in of if name in kind.__annotations__)
-    op = kind(*results, *operands, mask_to_attr(mask))
+    op = kind(q, k, v, do, lse, delta, scale, mask_to_attr(mask), *results, *accumulators)
     if score_mod is not None:
         with ir.InsertionPoint(block := op.score_mod.blocks.append(*argument_types())):
             YieldOp(score_mod(*block.arguments))

@@ -41,14 +41,33 @@ _RAGGED: dict[str, dict[str, Axes]] = {
 _F32 = ("lse", "delta", "dk_rope_parts")
 
 
-def _verify(op: Any) -> bool:
-    """Checks operand and result types, the agreement of the shapes and the mask."""
-    axes = axes_in_memory(op, _AXES, _RAGGED)
-    misfit = wide_misfit(op, axes, _F32) or latent_shape_misfit(op, axes)
-    return verified(op, misfit or mask_misfit(op.mask))
+class _GradientsOp(AttnDialect.Operation, traits=[Pure]):
+    """The operands of both operations."""
+
+    q_nope: ext.Operand[Any]
+    q_rope: ext.Operand[Any]
+    k_nope: ext.Operand[Any]
+    k_rope: ext.Operand[Any]
+    v: ext.Operand[Any]
+    do: ext.Operand[Any]
+    lse: ext.Operand[Any]
+    delta: ext.Operand[Any]
+    scale: ext.Operand[Any]
+    mask: Any
+
+    heads, kv_heads = MlaOp.heads, MlaOp.kv_heads
+    nope_dim, rope_dim = MlaOp.nope_dim, MlaOp.rope_dim
+    head_dim, v_head_dim = MlaOp.head_dim, MlaOp.v_head_dim
+    element_type, mask_rule = MlaOp.element_type, MlaOp.mask_rule
+
+    def verify_invariants(self) -> bool:
+        """Checks operand and result types, the agreement of the shapes and the mask."""
+        axes = axes_in_memory(self, _AXES, _RAGGED)
+        misfit = wide_misfit(self, axes, _F32) or latent_shape_misfit(self, axes)
+        return verified(self, misfit or mask_misfit(self.mask))
 
 
-class MlaKvGradientsOp(AttnDialect.Operation, name="mla_kv_gradients", traits=[Pure]):
+class MlaKvGradientsOp(_GradientsOp, name="mla_kv_gradients"):
     """The gradients of keys and values of latent attention, given that of its output; p and ds as
     of `attn.kv_gradients`, with the scores and operands of `attn.mla`:
 
@@ -97,25 +116,9 @@ class MlaKvGradientsOp(AttnDialect.Operation, name="mla_kv_gradients", traits=[P
     dk_nope: ext.Result[Any]
     dk_rope_parts: ext.Result[Any]
     dv: ext.Result[Any]
-    q_nope: ext.Operand[Any]
-    q_rope: ext.Operand[Any]
-    k_nope: ext.Operand[Any]
-    k_rope: ext.Operand[Any]
-    v: ext.Operand[Any]
-    do: ext.Operand[Any]
-    lse: ext.Operand[Any]
-    delta: ext.Operand[Any]
-    scale: ext.Operand[Any]
-    mask: Any
-
-    heads, kv_heads = MlaOp.heads, MlaOp.kv_heads
-    nope_dim, rope_dim = MlaOp.nope_dim, MlaOp.rope_dim
-    head_dim, v_head_dim = MlaOp.head_dim, MlaOp.v_head_dim
-    element_type, mask_rule = MlaOp.element_type, MlaOp.mask_rule
-    verify_invariants = _verify
 
 
-class MlaQGradientsOp(AttnDialect.Operation, name="mla_q_gradients", traits=[Pure]):
+class MlaQGradientsOp(_GradientsOp, name="mla_q_gradients"):
     """The gradients of queries of latent attention, given that of its output; ds as of
     `attn.mla_kv_gradients`:
 
@@ -144,22 +147,6 @@ class MlaQGradientsOp(AttnDialect.Operation, name="mla_q_gradients", traits=[Pur
 
     dq_nope: ext.Result[Any]
     dq_rope: ext.Result[Any]
-    q_nope: ext.Operand[Any]
-    q_rope: ext.Operand[Any]
-    k_nope: ext.Operand[Any]
-    k_rope: ext.Operand[Any]
-    v: ext.Operand[Any]
-    do: ext.Operand[Any]
-    lse: ext.Operand[Any]
-    delta: ext.Operand[Any]
-    scale: ext.Operand[Any]
-    mask: Any
-
-    heads, kv_heads = MlaOp.heads, MlaOp.kv_heads
-    nope_dim, rope_dim = MlaOp.nope_dim, MlaOp.rope_dim
-    head_dim, v_head_dim = MlaOp.head_dim, MlaOp.v_head_dim
-    element_type, mask_rule = MlaOp.element_type, MlaOp.mask_rule
-    verify_invariants = _verify
 
 
 def make_mla_gradients(kind: type[Any], *operands: ir.Value, mask: Mask) -> Any:
@@ -181,4 +168,4 @@ def make_mla_gradients(kind: type[Any], *operands: ir.Value, mask: Mask) -> Any:
         "dv": stored_type(v),
     }
     results = (result for name, result in of.items() if name in kind.__annotations__)
-    return kind(*results, *operands, mask_to_attr(mask))
+    return kind(*operands, mask_to_attr(mask), *results)
