@@ -30,9 +30,9 @@ from attn_mlir.bench.ranks.events import (
     Process,
 )
 from attn_mlir.errors import AttnError, SpecError
-from attn_mlir.parallel import GPUS, Gpu, Links, Problem, Rate
-from attn_mlir.parallel.calls import OURS, Software
-from attn_mlir.parallel.gpus import gpu_named, head_dim_factor
+from attn_mlir.parallel import GPUS, Gpu, Links, Problem
+from attn_mlir.parallel.calls import OURS, Calls, Software
+from attn_mlir.parallel.gpus import gpu_named
 from attn_mlir.parallel.links import BARRIER, COPY_LATENCY, HOP, LATENCY, NODE_HOP, NODE_LATENCY
 from attn_mlir.parallel.links import overhead as nccl_overhead
 
@@ -80,23 +80,18 @@ class Setting:
     software: Software = OURS
 
     @property
-    def sms(self) -> int:
-        """Multiprocessors of an attention kernel."""
-        return self.gpu.sms - self.problem.sm_margin
-
-    def rate(self, backward: bool) -> Rate:
-        given = self.software.backward if backward else self.software.forward
-        return given or (self.gpu.backward if backward else self.gpu.forward)
+    def calls(self) -> Calls:
+        """The rates of calls; their times are simulated."""
+        return Calls(self.gpu, self.problem, self.software)
 
     def call_seconds(self, rows: int, keys: int, heads: int, square: bool, backward: bool) -> float:
         """The time of a call of attention at burst speed."""
-        p, rate = self.problem, self.rate(backward)
-        width = 3 * p.head_dim + 2 * p.v_head_dim if backward else p.head_dim + p.v_head_dim
-        speed = rate.burst * head_dim_factor(p.head_dim, p.v_head_dim) / self.gpu.sms
+        p, calls = self.problem, self.calls
+        rate, speed = calls.rate(backward), calls.speed(backward) / self.gpu.sms
         if square and rate.causal_decay_keys:
             speed /= 1 + keys / rate.causal_decay_keys
-        per_key = 2 * width * TILE / speed
-        call = rows, keys, heads * p.batch, square, per_key, self.sms, rate.overhead_keys
+        per_key = p.score_flops(backward) * TILE / speed
+        call = rows, keys, heads * p.batch, square, per_key, calls.sms, rate.overhead_keys
         return kernel_seconds(*call)
 
 
@@ -111,19 +106,19 @@ class Rank:
         self.attending = 0.0
         self._allowance = [0.0, 0.0]
         if s.problem.is_isolated:
-            self._allowance = [s.rate(backward).burst_seconds for backward in (False, True)]
+            self._allowance = [s.calls.rate(backward).burst_seconds for backward in (False, True)]
 
     def attend(self, rows: int, keys: int, heads: int, square: bool, backward: bool) -> Event:
         """One call of attention with the gaps around it, from when it is issued."""
         call = rows, keys, heads, square, backward
         if call not in self._times:
             self._times[call] = self.s.call_seconds(*call)
-        rate, seconds = self.s.rate(backward), self._times[call]
+        rate, seconds = self.s.calls.rate(backward), self._times[call]
         fast = min(seconds, self._allowance[backward])
         self._allowance[backward] -= fast
         seconds = fast + (seconds - fast) * rate.burst / rate.sustained
         self.attending += seconds
-        return self.sms.attend((seconds + self.s.software.kernels * GAP) * self.s.sms)
+        return self.sms.attend((seconds + self.s.software.kernels * GAP) * self.s.calls.sms)
 
     def moved(self, *counts: float) -> float:
         """Seconds of kernels that read and write bytes, as many altogether, one for each number."""
@@ -365,7 +360,7 @@ def exchanged(
 def of_rank(c: Cluster, number: int, scheme: str) -> Process:
     """All that one rank does."""
     p, group = c.s.problem, list(range(c.s.problem.ranks))
-    for backward in (False, True)[: 1 + p.is_training]:
+    for backward in p.passes:
         if scheme in ("ring-pull", "ring-nccl"):
             is_pulled = scheme == "ring-pull"
             yield from ring(c, group, number, p.own, p.heads, p.kv_bytes, is_pulled, backward)

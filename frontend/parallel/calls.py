@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from attn_mlir.parallel.gpus import Gpu, Rate, head_dim_factor
 from attn_mlir.parallel.problem import Problem
@@ -53,9 +52,16 @@ class Calls:
         """Multiprocessors that attention uses."""
         return self.gpu.sms - self.problem.sm_margin
 
-    def rate(self, direction: Literal["forward", "backward"]) -> Rate:
+    def rate(self, backward: bool) -> Rate:
         """The rate of a pass."""
-        return getattr(self.software, direction) or getattr(self.gpu, direction)
+        if backward:
+            return self.software.backward or self.gpu.backward
+        return self.software.forward or self.gpu.forward
+
+    def speed(self, backward: bool) -> float:
+        """FLOP/s of a pass at the problem's head sizes, below the power limit."""
+        p = self.problem
+        return self.rate(backward).burst * head_dim_factor(p.head_dim, p.v_head_dim)
 
     def attention(
         self, rows: int, keys: int, heads: float, *, is_square: bool = False, backward: bool = False
@@ -68,14 +74,13 @@ class Calls:
           is_square: causal, of as many rows as keys.
           backward: the backward pass of the call.
         """
-        p, rate = self.problem, self.rate("backward" if backward else "forward")
+        p, rate = self.problem, self.rate(backward)
         if not rows or not keys:
             return 0.0
         mean = (keys + min(TILE_ROWS, keys)) / 2 if is_square else keys
-        width = (3 * p.head_dim + 2 * p.v_head_dim) if backward else (p.head_dim + p.v_head_dim)
         decay = 1 + keys / rate.causal_decay_keys if is_square and rate.causal_decay_keys else 1.0
-        speed = rate.burst * head_dim_factor(p.head_dim, p.v_head_dim) / self.gpu.sms / decay
-        per_key = 2 * width * TILE_ROWS / speed
+        speed = self.speed(backward) / self.gpu.sms / decay
+        per_key = p.score_flops(backward) * TILE_ROWS / speed
         tiles = -(-rows // TILE_ROWS) * heads * p.batch
         if is_square:  # the longest tiles come first, so all multiprocessors end together
             longest = (keys + rate.overhead_keys) * per_key
@@ -85,7 +90,7 @@ class Calls:
 
     def throttled(self, seconds: float, backward: bool = False) -> float:
         """The time of work of so many seconds at burst speed, with the power limit."""
-        rate = self.rate("backward" if backward else "forward")
+        rate = self.rate(backward)
         burst = rate.burst_seconds if self.problem.is_isolated else 0.0
         return min(seconds, burst) + max(0.0, seconds - burst) * rate.burst / rate.sustained
 

@@ -87,16 +87,21 @@ class Problem:
         return self.length * (self.length + 1) / 2 if self.is_causal else float(self.length) ** 2
 
     @property
-    def flops(self) -> float:
-        """Operations of the forward pass: 2 (D + Dv) for each visible score."""
-        width = self.head_dim + self.v_head_dim
-        return 2 * width * self.pairs * self.heads * self.batch
+    def passes(self) -> tuple[bool, ...]:
+        """The passes of a call: whether each is the backward pass."""
+        return (False, True) if self.is_training else (False,)
 
-    @property
-    def backward_flops(self) -> float:
-        """Operations of the backward pass: five products, 2 (3 D + 2 Dv) for each visible score."""
-        width = 3 * self.head_dim + 2 * self.v_head_dim
-        return 2 * width * self.pairs * self.heads * self.batch
+    def score_flops(self, backward: bool) -> int:
+        """Operations of a pass for each visible score: two products, or five of the backward pass,
+        2 (D + Dv) or 2 (3 D + 2 Dv).
+        """
+        if backward:
+            return 2 * (3 * self.head_dim + 2 * self.v_head_dim)
+        return 2 * (self.head_dim + self.v_head_dim)
+
+    def flops(self, backward: bool) -> float:
+        """Operations of a pass."""
+        return self.score_flops(backward) * self.pairs * self.heads * self.batch
 
     @property
     def kv_bytes(self) -> int:

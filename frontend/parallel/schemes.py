@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from attn_mlir.parallel.calls import KERNEL, MAX_SLOTS, OURS, Calls, Software
-from attn_mlir.parallel.gpus import Gpu, head_dim_factor
+from attn_mlir.parallel.gpus import Gpu
 from attn_mlir.parallel.links import BARRIER, Links
 from attn_mlir.parallel.problem import Problem
 
@@ -63,10 +63,24 @@ class _Cost:
 
 @dataclass(frozen=True)
 class _Setting:
-    problem: Problem
-    gpu: Gpu
-    links: Links
     calls: Calls
+    links: Links
+
+    @property
+    def problem(self) -> Problem:
+        """That of the calls."""
+        return self.calls.problem
+
+    @property
+    def inner(self) -> int:
+        """Ranks of a node."""
+        return min(self.problem.ranks, self.links.ranks_per_node)
+
+    @property
+    def inner_message(self) -> float:
+        """Bytes of K and V that a rank has for a ring between nodes, of heads exchanged within."""
+        p = self.problem
+        return p.kv_bytes * math.lcm(p.kv_heads, self.inner) / p.kv_heads
 
 
 def _ring_calls(s: _Setting, steps: int, rows: int, heads: float, *, backward: bool) -> float:
@@ -109,7 +123,7 @@ def _ring(
     gradient = 2 * message  # f32, for each step; they travel over NCCL
     q_bytes = p.batch * rows * heads * p.head_dim * 2
     # dq: zeros, and each call reads its part of the sum and the new part, and writes the sum.
-    per_call = (3 * 2 * q_bytes + 4 * gradient) / s.gpu.memory_bandwidth + 4 * KERNEL
+    per_call = (3 * 2 * q_bytes + 4 * gradient) / s.calls.gpu.memory_bandwidth + 4 * KERNEL
     other += ranks * per_call
     if ranks > 1:
         exposed += ranks * links.shift(gradient, ranks)
@@ -152,7 +166,9 @@ def _gathered(s: _Setting, backward: bool) -> _Cost:
     swap = s.links.swap(gradients, ranks)
     # Zeros, two calls that add, the order of ranks, one message for each, and the sum of all.
     passes = 5 * 2 * gradients + 4 * 2 * p.q_bytes
-    return _Cost(attention, other + passes / s.gpu.memory_bandwidth + 12 * KERNEL, move + swap, ())
+    return _Cost(
+        attention, other + passes / s.calls.gpu.memory_bandwidth + 12 * KERNEL, move + swap, ()
+    )
 
 
 def _swapped_bytes(p: Problem, ranks: int) -> tuple[int, int]:
@@ -186,11 +202,9 @@ def _ulysses(s: _Setting, backward: bool) -> _Cost:
 
 def _two_level(s: _Setting, backward: bool) -> _Cost:
     """Heads are exchanged within a node; between nodes K and V travel in rings of equal heads."""
-    p = s.problem
-    inner = min(p.ranks, s.links.ranks_per_node)
+    p, inner, message = s.problem, s.inner, s.inner_message
     outer = p.ranks // inner
-    message = p.kv_bytes * math.lcm(p.kv_heads, inner) / p.kv_heads
-    across = _Setting(p, s.gpu, Links(s.links.inter, s.links.inter, 1), s.calls)
+    across = _Setting(s.calls, Links(s.links.inter, s.links.inter, 1))
     ring = _ring(across, outer, p.own * inner, p.heads / inner, message, False, backward)
     exposed, other = _exchange(s, inner, s.links.of_node)
     return _Cost(ring.attention, ring.other + other, ring.exposed + exposed, ring.hidden)
@@ -210,7 +224,7 @@ def _ring_memory(s: _Setting, rows: int, heads: float, message: float, steps: in
 def _operands(p: Problem) -> float:
     """q, K, V and O with LSE; in training also their gradients."""
     lse = p.batch * p.own * p.heads * 4
-    return (p.q_bytes + p.kv_bytes + p.o_bytes) * (2 if p.is_training else 1) + lse
+    return (p.q_bytes + p.kv_bytes + p.o_bytes) * len(p.passes) + lse
 
 
 def _of_ring(s: _Setting, pulled: bool) -> tuple[float, float, str]:
@@ -237,8 +251,8 @@ def _of_gather(s: _Setting) -> tuple[float, float, str]:
 def _of_ulysses(s: _Setting) -> tuple[float, float, str]:
     p = s.problem
     operands, results = _swapped_bytes(p, p.ranks)
-    sent = (operands + results) * (p.ranks - 1) / p.ranks * (2 if p.is_training else 1)
-    memory = (3 * operands + 3 * results) * (2 if p.is_training else 1)
+    sent = (operands + results) * (p.ranks - 1) / p.ranks * len(p.passes)
+    memory = (3 * operands + 3 * results) * len(p.passes)
     refusal = ""
     if p.heads % p.ranks:
         refusal = f"{p.ranks} ranks do not divide {p.heads} heads"
@@ -246,12 +260,10 @@ def _of_ulysses(s: _Setting) -> tuple[float, float, str]:
 
 
 def _of_two_level(s: _Setting) -> tuple[float, float, str]:
-    p = s.problem
-    inner = min(p.ranks, s.links.ranks_per_node)
+    p, inner, message = s.problem, s.inner, s.inner_message
     outer = -(-p.ranks // inner)
     operands, results = _swapped_bytes(p, inner)
-    message = p.kv_bytes * math.lcm(p.kv_heads, inner) / p.kv_heads
-    passes = 2 if p.is_training else 1
+    passes = len(p.passes)
     sent = (operands + results) * (inner - 1) / inner * passes + (outer - 1) * message * passes
     if p.is_training and outer > 1:
         sent += outer * 2 * message
@@ -283,14 +295,14 @@ def predict(
     scheme: str, problem: Problem, gpu: Gpu, links: Links, software: Software = OURS
 ) -> Prediction:
     """The cost of a scheme, also of one that is impossible."""
-    setting = _Setting(problem, gpu, links, Calls(gpu, problem, software))
+    setting = _Setting(Calls(gpu, problem, software), links)
     cost, volume = SCHEMES[scheme]
     sent, memory, refusal = volume(setting)
     memory += _operands(problem)
     if not refusal and memory > gpu.memory_bytes:
         refusal = f"{memory / 1e9:.0f} GB are more than the {gpu.memory_bytes / 1e9:.0f} of the GPU"
     attention = exposed = other = 0.0
-    for backward in (False, True)[: 1 + problem.is_training]:
+    for backward in problem.passes:
         found = cost(setting, backward)
         seconds = setting.calls.throttled(found.attention, backward)
         slower = seconds / found.attention if found.attention else 1.0
@@ -316,9 +328,7 @@ def limit(problem: Problem, gpu: Gpu, links: Links, software: Software = OURS) -
     """Seconds that attention takes on ideal ranks: all FLOPs at the best rate of one GPU."""
     calls = Calls(gpu, problem, software)
     found = 0.0
-    for backward in (False, True)[: 1 + problem.is_training]:
-        rate = calls.rate("backward" if backward else "forward")
-        flops = problem.backward_flops if backward else problem.flops
-        speed = rate.burst * head_dim_factor(problem.head_dim, problem.v_head_dim)
-        found += calls.throttled(flops / problem.ranks / speed, backward)
+    for backward in problem.passes:
+        seconds = problem.flops(backward) / problem.ranks / calls.speed(backward)
+        found += calls.throttled(seconds, backward)
     return found
