@@ -23,11 +23,10 @@ from attn_mlir.errors import SpecError
 from attn_mlir.parallel import GPUS, SCHEMES, Gpu, Links, Problem, Rate, plan_parallel
 from attn_mlir.parallel.calls import OURS, Software
 from attn_mlir.parallel.picture import picture
-from attn_mlir.parallel.plan import LEVEL
+from attn_mlir.parallel.plan import INTER, LEVEL
 from attn_mlir.parallel.schemes import predict
 
 H200 = GPUS["H200"]
-INTER = 45e9
 RUNS = {"prototype": "prototypes", "virtual": "virtual ranks", "library": "the library"}
 LEAST_SCHEMES = 3  # of a size, for a choice among them to count
 BEGIN, END = "<!-- predictions: begin -->", "<!-- predictions: end -->"

@@ -31,18 +31,17 @@ from attn_mlir.bench.ranks.events import (
 )
 from attn_mlir.errors import AttnError, SpecError
 from attn_mlir.parallel import GPUS, Gpu, Links, Problem
-from attn_mlir.parallel.calls import OURS, Calls, Software
+from attn_mlir.parallel.calls import KERNEL, MAX_SLOTS, OURS, Calls, Software
 from attn_mlir.parallel.gpus import gpu_named
 from attn_mlir.parallel.links import BARRIER, COPY_LATENCY, HOP, LATENCY, NODE_HOP, NODE_LATENCY
 from attn_mlir.parallel.links import overhead as nccl_overhead
+from attn_mlir.parallel.plan import GB, INTER
 
 TILE = 128  # queries of a work tile, keys of a step of its loop
 NCCL_SMS = 16  # multiprocessors of one NCCL kernel; assumption
 DISPATCH = 2e-6  # a kernel that waits for another stream's event starts so much later
-GAP = 3.5e-6  # between kernels of a stream
 Call = tuple[int, int, int, bool, bool]  # rows, keys, heads, square, backward
 MOST_TILES = 100_000  # that are laid out one by one
-SLOTS = 8  # partial results that are kept
 
 
 @functools.cache
@@ -118,11 +117,11 @@ class Rank:
         self._allowance[backward] -= fast
         seconds = fast + (seconds - fast) * rate.burst / rate.sustained
         self.attending += seconds
-        return self.sms.attend((seconds + self.s.software.kernels * GAP) * self.s.calls.sms)
+        return self.sms.attend((seconds + self.s.software.kernels * KERNEL) * self.s.calls.sms)
 
     def moved(self, *counts: float) -> float:
         """Seconds of kernels that read and write bytes, as many altogether, one for each number."""
-        return sum(x / self.s.gpu.memory_bandwidth + GAP for x in counts if x)
+        return sum(x / self.s.gpu.memory_bandwidth + KERNEL for x in counts if x)
 
 
 class Nccl:
@@ -322,8 +321,8 @@ def ring(
         elif size > 1 and software.merges_pairwise and step:
             is_half = p.is_causal and source > place
             yield rank.moved(5 * o_bytes / (2 if is_half else 1))
-        elif size > 1 and not software.merges_pairwise and used == SLOTS and step + 1 < size:
-            yield rank.moved(2 * SLOTS * o_bytes + 2 * o_bytes, 4 * o_bytes) + 2 * GAP
+        elif size > 1 and not software.merges_pairwise and used == MAX_SLOTS and step + 1 < size:
+            yield rank.moved(2 * MAX_SLOTS * o_bytes + 2 * o_bytes, 4 * o_bytes) + 2 * KERNEL
             used = 1
     if gradient is not None:
         yield gradient
@@ -384,7 +383,7 @@ def gather(c: Cluster, group: list[int], place: int, backward: bool) -> Process:
     half, software = p.own // 2, c.s.software
     if size > 1:
         if software.packs and c.s.links.nodes(size) == 1:
-            yield rank.moved(2 * p.kv_bytes, 2 * p.kv_bytes, 2 * p.kv_bytes) + 4 * GAP
+            yield rank.moved(2 * p.kv_bytes, 2 * p.kv_bytes, 2 * p.kv_bytes) + 4 * KERNEL
             yield c.together(group, ("barrier", backward))
             yield BARRIER
             for step in range(1, size):
@@ -455,7 +454,7 @@ def main() -> int:
     parser.add_argument("--scheme", default="2d", help="ring-pull, ring-nccl, gather, ulysses, 2d")
     parser.add_argument("--gpu", default="H200", help=", ".join(GPUS))
     parser.add_argument("--ranks-per-node", type=int, default=8)
-    parser.add_argument("--inter-gbs", type=float, default=45.0)
+    parser.add_argument("--inter-gbs", type=float, default=INTER / GB)
     parser.add_argument("--sm-margin", type=int, default=0)
     parser.add_argument("--full", action="store_true", help="no causal mask")
     parser.add_argument("--training", action="store_true", help="both passes")
@@ -466,7 +465,7 @@ def main() -> int:
             args.length, args.heads, args.kv_heads, ranks=args.ranks, is_causal=not args.full,
             is_training=args.training, sm_margin=args.sm_margin,
         )  # fmt: skip
-        links = Links(gpu.intra_bandwidth, args.inter_gbs * 1e9, args.ranks_per_node)
+        links = Links(gpu.intra_bandwidth, args.inter_gbs * GB, args.ranks_per_node)
         begin = time.perf_counter()
         found = simulate(args.scheme, Setting(problem, gpu, links))
     except AttnError as error:
