@@ -14,7 +14,6 @@ from attn_mlir.validation.arguments.operands import (
     LATENT,
     NEW,
     PAGE,
-    PAGED,
     POOLS,
     SCRATCH,
     Calls,
@@ -102,6 +101,8 @@ def run_latent(
     return wrapper.run(q_nope, q_pe, ckv, kpe)
 
 
+LISTS = {"indptr": whole(0, 1), "indices": whole(0), "last": whole(8)}  # of one sequence's pages
+PREFILL = {"q": real(8, HEADS, DIM), **POOLS, "qo_indptr": whole(0, 8), **LISTS}
 FLASHINFER: Calls = {
     "single_decode_with_kv_cache": (
         flashinfer.single_decode_with_kv_cache,
@@ -110,18 +111,9 @@ FLASHINFER: Calls = {
     "single_prefill_with_kv_cache": (flashinfer.single_prefill_with_kv_cache, rows()),
     "BatchDecodeWithPagedKVCacheWrapper": (
         run_decode,
-        {
-            "q": real(1, HEADS, DIM), "k_pages": PAGED["k_pages"], "v_pages": PAGED["v_pages"],
-            "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
-        },
+        {"q": real(1, HEADS, DIM), **POOLS, **LISTS},
     ),
-    "BatchPrefillWithPagedKVCacheWrapper": (
-        run_paged,
-        {
-            "q": real(8, HEADS, DIM), "k_pages": PAGED["k_pages"], "v_pages": PAGED["v_pages"],
-            "qo_indptr": whole(0, 8), "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
-        },
-    ),
+    "BatchPrefillWithPagedKVCacheWrapper": (run_paged, PREFILL),
     "BatchPrefillWithRaggedKVCacheWrapper": (
         run_ragged,
         {**rows(), "qo_indptr": whole(0, 8), "kv_indptr": whole(0, 8)},
@@ -132,17 +124,11 @@ FLASHINFER: Calls = {
         ),
         {
             "append_key": NEW["k_new"], "append_value": NEW["v_new"], "batch_indices": whole(0, 0),
-            "positions": whole(0, 1), "k_pages": PAGED["k_pages"], "v_pages": PAGED["v_pages"],
+            "positions": whole(0, 1), **POOLS,
             "kv_indices": whole(0), "kv_indptr": whole(0, 1), "kv_last_page_len": whole(8),
         },
     ),
-    "MultiLevelCascadeAttentionWrapper": (
-        run_cascade,
-        {
-            "q": real(8, HEADS, DIM), "k_pages": PAGED["k_pages"], "v_pages": PAGED["v_pages"],
-            "qo_indptr": whole(0, 8), "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
-        },
-    ),
+    "MultiLevelCascadeAttentionWrapper": (run_cascade, PREFILL),
     "BatchAttention": (
         run_batch,
         {
@@ -152,24 +138,20 @@ FLASHINFER: Calls = {
     ),
     "BatchAttentionWithAttentionSinkWrapper": (
         run_with_sinks,
-        {
-            "q": real(8, HEADS, DIM), **POOLS, "sink": real(HEADS, dtype=F32),
-            "qo_indptr": whole(0, 8), "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
-        },
+        {**PREFILL, "sink": real(HEADS, dtype=F32)},
     ),
     "BatchDecodeWithSharedPrefixPagedKVCacheWrapper": (
         run_shared("Decode"),
         {
             "q": real(1, HEADS, DIM), "k_shared": real(8, HEADS, DIM), "v_shared": real(8, HEADS, DIM),
-            **POOLS, "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
+            **POOLS, **LISTS,
         },
     ),
     "BatchPrefillWithSharedPrefixPagedKVCacheWrapper": (
         run_shared("Prefill"),
         {
             "q": real(8, HEADS, DIM), "k_shared": real(8, HEADS, DIM), "v_shared": real(8, HEADS, DIM),
-            **POOLS, "qo_indptr": whole(0, 8),
-            "indptr": whole(0, 1), "indices": whole(0), "last": whole(8),
+            **POOLS, "qo_indptr": whole(0, 8), **LISTS,
         },
     ),
     "BatchMLAPagedAttentionWrapper": (
