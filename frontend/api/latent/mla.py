@@ -295,18 +295,25 @@ def check_shapes(operands: Mapping[str, TensorView], cache: Cached | None) -> No
             raise SpecError(f"{name} has 0 heads: shape {shapes[name]}")
 
 
+def sizes_of(operands: Mapping[str, TensorView]) -> dict[str, Any]:
+    """The options of a request that operands of right shapes say: sizes and their dtype."""
+    q, rope, k, v = (operands[name] for name in ("q_nope", "q_rope", "k_nope", "v"))
+    return {
+        "heads": int(q.shape[-2]),
+        "kv_heads": int(k.shape[-2]),
+        "nope_dim": int(q.shape[-1]),
+        "rope_dim": int(rope.shape[-1]),
+        "v_head_dim": int(v.shape[-1]),
+        "dtype": q.dtype,
+    }
+
+
 def _spec_of(
     operands: Mapping[str, TensorView], lengths: SequenceLengths, options: Mapping[str, Any]
 ) -> MlaSpec:
     """The request that these operands make, with further options; errors as of `MlaSpec`."""
-    q, rope, k, v = (operands[name] for name in ("q_nope", "q_rope", "k_nope", "v"))
     return MlaSpec(
-        heads=int(q.shape[-2]),
-        kv_heads=int(k.shape[-2]),
-        nope_dim=int(q.shape[-1]),
-        rope_dim=int(rope.shape[-1]),
-        v_head_dim=int(v.shape[-1]),
-        dtype=q.dtype,
+        **sizes_of(operands),
         rope_dtype=operands["k_rope"].dtype,
         rope_alone=lengths.cache is not None and int(operands["k_rope"].shape[-1]) == ROPE_COLUMNS,
         lengths=lengths.kinds,

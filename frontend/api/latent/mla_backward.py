@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from attn_mlir.api.attention_backward import check_rows, wanted_of
 from attn_mlir.api.captured_gradients import MOST_ELEMENTS
 from attn_mlir.api.copyable import check_copyable
-from attn_mlir.api.latent.mla import CALLED, check_shapes, model_scale
+from attn_mlir.api.latent.mla import CALLED, check_shapes, model_scale, sizes_of
 from attn_mlir.api.lengths import SequenceArguments, sequence_lengths
 from attn_mlir.api.plan import Allocation, Plan, PlanView, Step, named_extents
 from attn_mlir.api.planners import declared_by
@@ -133,19 +133,10 @@ def mla_backward(call: MlaBackwardCall) -> Plan:
         if operand.dtype != views["q_nope"].dtype:
             got = f"{name} is {operand.dtype}, q_nope is {views['q_nope'].dtype}"
             raise SpecError(f"{got}: all must be the same")
-    q, rope, k, v = (views[name] for name in ("q_nope", "q_rope", "k_nope", "v"))
+    q, k, v = (views[name] for name in ("q_nope", "k_nope", "v"))
     lengths = sequence_lengths({"q": q, "k": k, "v": v}, call.of_tensors(), called=CALLED)
     check_shapes(operands, None)
-    options: dict[str, Any] = {
-        "heads": q.shape[-2],
-        "kv_heads": k.shape[-2],
-        "nope_dim": q.shape[-1],
-        "rope_dim": rope.shape[-1],
-        "v_head_dim": v.shape[-1],
-        "dtype": q.dtype,
-        "mask": call.mask,
-        "lengths": lengths.kinds,
-    }
+    options = {**sizes_of(operands), "mask": call.mask, "lengths": lengths.kinds}
     of_keys = MlaKvGradientsSpec(**options)
     kernels: list[MlaGradientsRequest] = [of_keys] if {*wanted} & {"k_nope", "k_rope", "v"} else []
     kernels += [MlaQGradientsSpec(**options)] if {*wanted} & {"q_nope", "q_rope"} else []
