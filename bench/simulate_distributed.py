@@ -5,7 +5,7 @@
 Ranks are processes that do what `attn_mlir.distributed` does, step by step: kernels hold
 multiprocessors, copies and messages share the ports of GPUs, NCCL's kernels wait for
 multiprocessors and for the rank at the other end. No formula of `attn_mlir.parallel.schemes` is
-used; rates of GPUs and the table of NCCL's overhead are shared. `bench/predict_distributed.py`
+used; rates of GPUs, gaps and the table of NCCL's overhead are shared. `bench/predict_distributed.py`
 compares both with measured times.
 """
 
