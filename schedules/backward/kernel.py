@@ -12,9 +12,9 @@ rows --lse,delta--> attend
 ```
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -27,7 +27,6 @@ from attn_mlir.schedules import emit as b
 from attn_mlir.schedules.backward.gradients import Gradients
 from attn_mlir.schedules.backward.policy import KV_GRADIENTS, Q_GRADIENTS, GradientsPolicy
 from attn_mlir.schedules.backward.roles import GradientStorage, attend, load, store_gradients
-from attn_mlir.schedules.core.column_tiles import ColumnTiles
 from attn_mlir.schedules.core.config import Config
 from attn_mlir.schedules.core.direction import ROWS_ARE_KEYS, ROWS_ARE_QUERIES, Direction
 from attn_mlir.schedules.core.listed_tiles import IndexedTiles
@@ -38,26 +37,16 @@ from attn_mlir.schedules.kernel import (
     KEY_DIMS,
     LSE_DIMS,
     QUERY_DIMS,
-    Opened,
     opened,
     over_tiles,
     result_names,
 )
 from attn_mlir.schedules.operands.scales import OperandScales
-from attn_mlir.schedules.operands.sequences import KeySequences, QuerySequences
 from attn_mlir.schedules.operands.storage import OperandStorage
 from attn_mlir.schedules.operands.storage_checks import check_alike, check_queries, check_rows
 from attn_mlir.schedules.registry import register
 
 SCORES_AT_A_TIME = 8  # of a thread; all 32 at once spill twice to ten times as many bytes
-TENSOR_DIMS = {
-    "q": QUERY_DIMS,
-    **dict.fromkeys(("k", "v"), KEY_DIMS),
-    "do": QUERY_DIMS,
-    **dict.fromkeys(("lse", "delta"), LSE_DIMS),
-}
-GradientsOf = attn.GradientsOp | attn.KvGradientsOp | attn.QGradientsOp
-RESULT_DIMS = {"dq": QUERY_DIMS, "dk": KEY_DIMS, "dv": KEY_DIMS}
 
 
 @dataclass(frozen=True)
@@ -94,7 +83,7 @@ class GradientConfig(Config):
 
 @contextmanager
 def gradients_kernel(
-    function: Any, op: GradientsOf, direction: Direction, kind: type[GradientConfig]
+    function: Any, op: Any, direction: Direction, kind: type[GradientConfig]
 ) -> Generator[tuple[ws.KernelOp, Gradients]]:
     """The kernel of a function of one operation; what is built inside is its body.
 
@@ -105,42 +94,65 @@ def gradients_kernel(
     Raises:
       VerifyError: as of `GradientsSchedule.build`.
     """
-    results = result_names(op)
-    storages = storages_of(op, ("q", "do"), ("k", "v"))
-    dims = TENSOR_DIMS | {name: RESULT_DIMS[name] for name in results}
+    queries, keys = (*op.queries, "do"), (*op.keys, "v")
+    storages, results = _storages_of(op, queries, keys), result_names(op)
+    result_dims, _ = direction.ordered(QUERY_DIMS, KEY_DIMS)
+    dims = {
+        **dict.fromkeys(op.queries, QUERY_DIMS),
+        **dict.fromkeys(keys, KEY_DIMS),
+        "do": QUERY_DIMS,
+        **dict.fromkeys(("lse", "delta"), LSE_DIMS),
+        **dict.fromkeys(results, result_dims),
+    }
     shared = {ROW_WEIGHTS: LSE_DIMS[attn.stored_type(op.lse).rank]}
-    with opened(function, op, dims, kind, shared) as opening:
-        kernel, tensors, captured, config = opening
+    with opened(function, op, dims, kind, shared) as (kernel, tensors, captured, config):
+        (q, *_), (k, *rope) = op.queries, op.keys
         sequences = (
-            storages["q"].queries(tensors["q"], captured),
-            storages["k"].keys(tensors["k"], captured).sequences,
+            storages[q].queries(tensors[q], captured),
+            storages[k].keys(tensors[k], captured).sequences,
         )
         _, columns = direction.ordered(*sequences)
-        gradients = gradients_of(
-            op,
-            opening,
-            direction,
-            q=(tensors["q"],),
-            k=tensors["k"],
+        blocks, weights, turns = (
+            next(iter(inside(op, x)), None)
+            for x in (attn.BlocksOp, attn.RowWeightsOp, attn.TurnsOp)
+        )
+        problem = Problem(
+            q=tuple(tensors[name] for name in op.queries),
+            k=tensors[k],
+            k_rope=tensors[rope[0]] if rope else None,
+            v=tensors["v"],
+            o=tensors[results[0]],
+            lse=None,
+            scale=tensors["scale"],
+            splits=None,
             query_sequences=sequences[0],
             key_sequences=sequences[1],
+            scales=OperandScales(None, None, None),
+            position_scales=None,
+            **sizes_of(op),
+            stored=op.element_type,
+            output=op.element_type,
             modifier=modifier_of(op, captured),
             make_column_tiles=MaskTiles
-            if op.blocks is None
-            else IndexedTiles.of(op.blocks, captured, _block(op, config, direction), columns),
+            if blocks is None
+            else IndexedTiles.of(blocks, captured, _block(op, config, direction), columns),
+            config=config,
+            direction=direction,
         )
-        yield (
-            kernel,
-            replace(
-                gradients,
-                weights=next((captured[x.weights] for x in inside(op, attn.RowWeightsOp)), None),
-                dq_accum=captured[op.dq_accum] if isinstance(op, attn.GradientsOp) else None,
-                turns=next((captured[x.turns] for x in inside(op, attn.TurnsOp)), None),
-            ),
+        gradients = Gradients(
+            problem,
+            do=tensors["do"],
+            lse=tensors["lse"],
+            delta=tensors["delta"],
+            weights=None if weights is None else captured[weights.weights],
+            results=tuple(tensors[name] for name in results),
+            dq_accum=captured[op.dq_accum] if isinstance(op, attn.GradientsOp) else None,
+            turns=None if turns is None else captured[turns.turns],
         )
+        yield kernel, gradients
 
 
-def storages_of(op: Any, *sides: tuple[str, ...]) -> dict[str, OperandStorage]:
+def _storages_of(op: Any, *sides: tuple[str, ...]) -> dict[str, OperandStorage]:
     """The storage of operands, by name.
 
     Args:
@@ -159,52 +171,6 @@ def storages_of(op: Any, *sides: tuple[str, ...]) -> dict[str, OperandStorage]:
     return found
 
 
-def gradients_of(
-    op: Any,
-    opening: Opened[GradientConfig],
-    direction: Direction,
-    *,
-    q: tuple[Any, ...],
-    k: Any,
-    k_rope: Any = None,
-    query_sequences: QuerySequences,
-    key_sequences: KeySequences,
-    modifier: Modifier,
-    make_column_tiles: Callable[..., ColumnTiles],
-) -> Gradients:
-    """The gradients of an operation whose kernel is being built.
-
-    Args:
-      direction: what stands still.
-      q, k, k_rope, query_sequences, key_sequences, modifier, make_column_tiles: as of `Problem`.
-    """
-    tensors = opening.tensors
-    results = tuple(tensors[name] for name in result_names(op))
-    problem = Problem(
-        q=q,
-        k=k,
-        k_rope=k_rope,
-        v=tensors["v"],
-        o=results[0],
-        lse=None,
-        scale=tensors["scale"],
-        splits=None,
-        query_sequences=query_sequences,
-        key_sequences=key_sequences,
-        scales=OperandScales(None, None, None),
-        position_scales=None,
-        **sizes_of(op),
-        stored=op.element_type,
-        output=op.element_type,
-        modifier=modifier,
-        make_column_tiles=make_column_tiles,
-        config=opening.config,
-        direction=direction,
-    )
-    do, lse, delta = (tensors[name] for name in ("do", "lse", "delta"))
-    return Gradients(problem, do, lse, delta, None, results)
-
-
 def _block(op: Any, config: GradientConfig, direction: Direction) -> Block:
     """The block of scores of a work tile and a tile of columns: of keys with all their heads."""
     positions, keys = direction.ordered(config.rows_per_cta, config.tile_n)
@@ -217,12 +183,10 @@ class GradientsSchedule:
 
     Attributes:
       config: of the operation.
-      opened: the kernel whose body is built, as of `gradients_kernel`.
     """
 
     policy: ClassVar[GradientsPolicy]
     config: ClassVar[type[GradientConfig]] = GradientConfig
-    opened: ClassVar[Callable[..., Any]] = staticmethod(gradients_kernel)
 
     def build(self, function: Any, op: Any, target: Target) -> ws.KernelOp:
         """Builds the kernel of a function of one operation, which has `attn.config`.
@@ -232,7 +196,7 @@ class GradientsSchedule:
             configuration, or operands whose storage has no code.
         """
         direction = ROWS_ARE_KEYS if self.policy.keys_stand else ROWS_ARE_QUERIES
-        with self.opened(function, op, direction, self.config) as (kernel, gradients):
+        with gradients_kernel(function, op, direction, self.config) as (kernel, gradients):
             b.emit_roles(self.roles(gradients, self.config.of(op), target))
         return kernel
 

@@ -199,11 +199,9 @@ class Unmodified(Modifier):
         self.adjoints = ()
 
 
-def modifier_of(
-    op: attn.KvGradientsOp | attn.QGradientsOp, captured: Mapping[Value, Value]
-) -> Modifier:
-    """The modifier of an operation whose region may be empty; arguments as of `Modifier`."""
-    return Modifier(op, captured) if op.score_mod.blocks else Unmodified()
+def modifier_of(op: Any, captured: Mapping[Value, Value]) -> Modifier:
+    """The modifier of an operation that may have none; arguments as of `Modifier`."""
+    return Modifier(op, captured) if any(x.blocks for x in op.regions) else Unmodified()
 
 
 def _copied(op: Any, values: Mapping[Value, Value]) -> Value:

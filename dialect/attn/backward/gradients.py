@@ -55,7 +55,13 @@ _STATIC_AXES = ("heads", "kv_heads", "head_dim", "v_head_dim")
 
 
 class _AnyGradientsOp(AttnDialect.Operation):
-    """The operands, the mask and the modifier of each of these operations."""
+    """The operands, the mask and the modifier of each of these operations.
+
+    Attributes:
+      queries, keys: names of the operands whose columns make up a row of Q, and of K.
+    """
+
+    queries, keys = ("q",), ("k",)
 
     q: ext.Operand[Any]
     k: ext.Operand[Any]

@@ -42,7 +42,13 @@ _F32 = ("lse", "delta", "dk_rope_parts")
 
 
 class _GradientsOp(AttnDialect.Operation, traits=[Pure]):
-    """The operands of both operations."""
+    """The operands of both operations.
+
+    Attributes:
+      queries, keys: names of the operands whose columns make up a row of Q, and of K.
+    """
+
+    queries, keys = ("q_nope", "q_rope"), ("k_nope", "k_rope")
 
     q_nope: ext.Operand[Any]
     q_rope: ext.Operand[Any]

@@ -30,5 +30,6 @@ def region_misfit(region: Any) -> str:
 
 
 def inside(op: Any, kind: type | tuple[type, ...]) -> list[Any]:
-    """The operations of some kinds in the region of an operation, which may be empty."""
-    return [x for block in op.score_mod.blocks for x in block.operations if isinstance(x, kind)]
+    """The operations of some kinds in the region of an operation, which may be empty or missing."""
+    blocks = (block for region in op.regions for block in region.blocks)
+    return [x for block in blocks for x in block.operations if isinstance(x, kind)]
