@@ -22,7 +22,7 @@ from attn_mlir.distributed.problem import Problem
 
 torch: Any = importlib.import_module("torch")
 
-Keys = tuple[Sequence[Piece], Any, Any]  # calls, and K and V [batch, tokens, kv_heads, ...]
+Keys = tuple[Sequence[Piece], Any, Any]  # calls, K and V; [batch, tokens, kv_heads, head size]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,17 +40,21 @@ class Scheme(ABC):
 
     @abstractmethod
     def plans(self) -> Sequence[Sequence[Piece]]:
-        """The calls for each source of keys, in the order in which they come."""
+        """The calls for each source of keys, in the order in which the sources arrive."""
 
     def blocks(self) -> tuple[range, ...]:
-        """Rows of this rank whose pieces are the same or disjoint, where they lie in memory."""
+        """Ranges of this rank's rows in memory; every piece has all rows of a range, or none."""
         return blocks_of(self.shards.runs[self.members.rank])
 
     def prepare(self, q: Any, k: Any, v: Any, sinks: Any, *, gradients: bool) -> None:
-        """Plans and compiles the kernels of this rank; q, k and v are its own.
+        """Plans and compiles the kernels of this rank.
+
+        Args:
+          q, k, v, sinks: the operands of this rank.
+          gradients: whether the backward pass is prepared as well.
 
         Raises:
-          AttnError: there is none.
+          AttnError: a call has no kernel, or a kernel cannot be compiled.
         """
         plans = self.plans()
         pieces = [piece for plan in plans for piece in plan]
@@ -81,8 +85,8 @@ class Scheme(ABC):
         """The gradients of this rank's K and V.
 
         Args:
-          of_keys: computes those of a source's keys that this rank's queries give, (pieces, k, v)
-            to f32 (dk, dv).
+          of_keys: maps (pieces, k, v) of a source to (dk, dv) in f32: the part of their gradients
+            that comes from this rank's queries.
         """
 
 
@@ -148,7 +152,7 @@ def attend(scheme: Scheme, q: Any, k: Any, v: Any, sinks: Any) -> tuple[Any, Any
 
 
 def _of_sinks(sinks: Any, o: Any, lse: Any, do: Any) -> Any:
-    """The gradient of the logits of sinks: each takes weight from all values of a row."""
+    """The gradient of the sinks' logits: a sink lowers the weights of all keys of a row."""
     delta = (o.float() * do.float()).sum(-1).transpose(1, 2)  # [batch, heads, rows]
     weights = torch.sigmoid(sinks.float()[:, None] - lse)
     return -(weights * delta).sum((0, 2)).to(sinks.dtype)

@@ -1,4 +1,4 @@
-"""`context_parallel`: a program for one rank computes attention of a sequence on several."""
+"""`context_parallel`: a program written for one rank computes attention of a sharded sequence."""
 
 from __future__ import annotations
 
@@ -34,24 +34,27 @@ def context_parallel(
     layout: str = "zigzag",
     device: Any = None,
 ) -> Generator[None]:
-    """As `torch.distributed.tensor.experimental.context_parallel`: shards buffers, and attention.
+    """Shards buffers and attention, as `torch.distributed.tensor.experimental.context_parallel`.
 
-    Inside, `attn_mlir.torch.scaled_dot_product_attention` and `flex_attention` compute attention of
-    this rank's queries to the keys of all ranks, and `torch.nn.functional` has the first of them in
-    the place of its own. Their tensors are shards; masks and functions see positions of the whole
-    sequence, and a BlockMask is one of the whole sequence. Other functions are not changed. The
-    process is in the context, not the thread.
+    Inside the context, `attn_mlir.torch.scaled_dot_product_attention` and `flex_attention` compute
+    attention of this rank's queries to the keys of all ranks, and
+    `torch.nn.functional.scaled_dot_product_attention` is replaced by the former. Their operands are
+    shards; masks and modifiers see positions of the whole sequence, and a BlockMask describes the
+    whole sequence. Other functions are not changed. The context holds for the whole process, not
+    for one thread.
 
-    A buffer is the shard of what it was, under its name: call `backward` inside as well, as what
-    autograd saved of it is gone outside.
+    Inside the context a buffer holds this rank's shard. Call `backward` inside as well: autograd
+    cannot use what it saved of a buffer after the buffer is restored.
 
     Args:
-      mesh: of one dimension, or a process group.
-      buffers: tensors that every rank has whole, without gradient, all as long along the sequence.
-      seq_dims: the dimension of the sequence of each; `buffer_seq_dims` is PyTorch's name for it.
-      no_restore_buffers: those of `buffers` that remain shards afterwards. The others have their
-        memory of before again, whatever was raised inside; writes to shards are lost.
-      scheme: `ring`, `gather` or `ulysses`: see `ring_attention` and the others.
+      mesh: a mesh of one dimension, or a process group.
+      buffers: tensors without gradient that every rank has whole; all have the same length along
+        the sequence.
+      seq_dims: the sequence dimension of each buffer; PyTorch also calls it `buffer_seq_dims`.
+      no_restore_buffers: buffers that remain shards afterwards. All other buffers get their
+        original memory back, also after an error; writes to their shards are lost.
+      scheme: `ring`, `gather` or `ulysses`: see `ring_attention`, `gather_attention` and
+        `ulysses_attention`.
       layout: as of `shard`.
       device: as of `attn_mlir.attention`.
 
@@ -91,10 +94,10 @@ def context_parallel(
 
 
 def _axes(buffers: Sequence[Any], dims: Sequence[Any]) -> list[int]:
-    """The dimension of the sequence of each buffer.
+    """The sequence dimension of each buffer.
 
     Raises:
-      SpecError: a buffer, or its dimension, is none.
+      SpecError: a buffer cannot be sharded, or its dimension is not one of its dimensions.
     """
     if len(dims) != len(buffers):
         raise SpecError(f"seq_dims must be as many as buffers, {len(buffers)}, got {len(dims)}")
@@ -115,10 +118,10 @@ def _axes(buffers: Sequence[Any], dims: Sequence[Any]) -> list[int]:
 def _shards(
     members: Members, buffers: Sequence[Any], axes: Sequence[int], layout: str
 ) -> list[Any]:
-    """This rank's part of each buffer, in memory of its own.
+    """This rank's shard of each buffer, a copy.
 
     Raises:
-      SpecError: they are of sequences of several lengths.
+      SpecError: the buffers are of sequences of different lengths.
     """
     lengths = [x.shape[axis] for x, axis in zip(buffers, axes, strict=True)]
     if len(set(lengths)) > 1:

@@ -1,4 +1,4 @@
-"""`decode_combine`: results for the keys that each rank caches become those for all keys."""
+"""`decode_combine`: merges the results for the keys that each rank caches."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ DTYPES = (torch.bfloat16, torch.float16)
 def decode_combine(
     o: Any, lse: Any, group: Any = None, how: str = "a2a", *, sinks: Any = None, device: Any = None
 ) -> Any:
-    """O of this rank's heads for the keys of all ranks, where each rank has all heads for its keys.
+    """Merges O of all heads for each rank's keys into O of this rank's heads for all keys.
 
     Args:
       o: [tokens, heads, D] or [batch, sq, heads, D], bf16 or f16: attention of all heads to the
         keys that this rank caches, by `attention` or `mla_decode`; the number of ranks divides
         heads.
-      lse: [heads, tokens], or [batch, heads, sq], f32: theirs, natural logarithms; a row without
-        keys has -inf, +inf or NaN, and its O is not looked at.
+      lse: [heads, tokens] or [batch, heads, sq], f32: LSE of `o`, natural logarithm. The LSE of a
+        row without keys is -inf, +inf or NaN, and its O is not read.
       group: as of `ring_attention`.
       how: `a2a`, one all-to-all of O with its LSE, or `ag_rs`, an all-gather of LSE and a
         reduce-scatter of weighted O, which adds in O's dtype.
-      sinks: [heads], as of `attention`, added once here; the parts are computed without.
-      device: as of `attention`, of the kernel that combines.
+      sinks: [heads], as of `attention`; they are added here once, so `o` is computed without them.
+      device: as of `attention`, for the kernel that merges.
 
     Returns:
-      [tokens, heads / ranks, D] or [batch, sq, heads / ranks, D]: heads rank x heads / ranks and
-      following.
+      [tokens, heads / ranks, D] or [batch, sq, heads / ranks, D]: the heads from
+      rank x heads / ranks on.
 
     Raises:
       SpecError: an argument is wrong, or differs between ranks.
@@ -87,7 +87,7 @@ def _all_to_all(members: Members, o: Any, lse: Any, sinks: Any, device: Any) -> 
 
 
 def _reduce_scatter(members: Members, o: Any, lse: Any, sinks: Any, device: Any) -> Any:
-    """O times its weight in the whole is added up while heads are scattered."""
+    """Scales O by its weight among all keys, and sums it over ranks by a reduce-scatter of heads."""
     del device
     size = members.size
     if size > 1:
@@ -117,7 +117,7 @@ def _own_heads(members: Members, sinks: Any) -> Any:
 
 
 def _check(o: Any, lse: Any, sinks: Any, size: int) -> None:
-    """Refuses shapes and dtypes that do not fit together.
+    """Refuses shapes and dtypes that do not agree.
 
     Raises:
       SpecError: names the argument.

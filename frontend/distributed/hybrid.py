@@ -1,14 +1,14 @@
-"""Ulysses within a node, and a ring between nodes: heads are exchanged over the fast links alone.
+"""Ulysses within a node, and a ring between nodes: heads are exchanged over fast links only.
 
-    mesh of 2 nodes x 2 ranks, zigzag, 16 tokens: rank (node, place) is number 2 x node + place
+    mesh of 2 nodes x 2 ranks, zigzag, 16 tokens: rank = 2 x node + local rank
 
-    number        0                1                 2                3
+    rank          0                1                 2                3
     tokens        0 1 14 15        2 3 12 13         4 5 10 11        6 7 8 9
-    after the exchange in a node, half of the heads:
-                  0 ... 3, 12 ... 15                 4 ... 11
-    ring of       numbers 0 and 2, and of numbers 1 and 3
+    after the exchange within a node each rank has half of the heads:
+    tokens        0 ... 3, 12 ... 15                 4 ... 11
+    rings         ranks 0 and 2, and ranks 1 and 3
 
-The tokens of a node are again those of a zigzag layout, of as many ranks as there are nodes.
+The tokens of the nodes form a zigzag layout with one shard for each node.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ NAME = "ulysses_ring_attention"
 def ulysses_ring_attention(q: Any, k: Any, v: Any, mesh: Any, **options: Unpack[Options]) -> Any:
     """Attention by Ulysses over the second dimension of a mesh, and a ring over the first.
 
-    Between nodes a rank receives K and V of its share of the heads alone. The ranks of a node
-    divide the heads. LSE carries no gradient.
+    From another node a rank receives only K and V of its share of the heads. The number of ranks
+    of a node divides heads. LSE carries no gradient.
 
     Args:
       mesh: a mesh of two dimensions, nodes and the ranks of a node, such as
-        `init_device_mesh("cuda", (nodes, 8))`; layouts count its ranks row by row.
+        `init_device_mesh("cuda", (nodes, 8))`; layouts number its ranks row by row.
       q, k, v, options: as of `ring_attention`.
 
     Returns, Raises:
@@ -87,7 +87,7 @@ def ulysses_ring_attention(q: Any, k: Any, v: Any, mesh: Any, **options: Unpack[
 
 
 def _prepare(ring: Members, node: Members, kernels: Any) -> None:
-    """`Members.prepare` in both groups: a rank without kernels tells its ring, each its node."""
+    """`Members.prepare` in both groups: a refusal reaches the ring of the rank, then all nodes."""
 
     def in_ring() -> None:
         if ring.size > 1:
@@ -104,15 +104,15 @@ def _prepare(ring: Members, node: Members, kernels: Any) -> None:
 def _shards(
     counts: Sequence[Sequence[int]], call: Arguments, length: int | None, own: int
 ) -> tuple[Shards, Shards, int]:
-    """The parts of the nodes; those of the ranks in a node, as numbers of its tokens; the length.
+    """The shards of nodes in the sequence, the shards of ranks in this node's, and the length.
 
     Args:
-      counts: the tokens of each rank, by nodes, the same on all ranks.
-      length: None: as many tokens as there are.
-      own: the node.
+      counts: [nodes][ranks of a node], the token count of each rank.
+      length: tokens of the whole sequence; None: the sum of `counts`.
+      own: the number of this rank's node.
 
     Raises:
-      SpecError: the ranks have other tokens than the layout gives them.
+      SpecError: the layout gives the ranks other token counts.
     """
     size = len(counts[0])
     flat = [int(x) for of_node in counts for x in of_node]
@@ -128,7 +128,7 @@ def _shards(
 
 
 def joined(shards: Sequence[Runs]) -> Runs:
-    """The positions of several ranks in order; runs that continue one another are one."""
+    """The sorted positions of several ranks; runs that continue one another are merged."""
     found = list[range]()
     for run in sorted((x for runs in shards for x in runs if x), key=lambda x: x.start):
         if found and found[-1].stop == run.start:
@@ -139,7 +139,7 @@ def joined(shards: Sequence[Runs]) -> Runs:
 
 
 def renumbered(shards: Sequence[Runs]) -> tuple[Runs, ...]:
-    """The positions of several ranks as their numbers among those of all of them, in order."""
+    """The positions of several ranks, numbered from 0 in the sorted order of all of them."""
     begins, count = dict[int, int](), 0
     for run in sorted((x for runs in shards for x in runs if x), key=lambda x: x.start):
         begins[run.start] = count

@@ -28,7 +28,7 @@ torch: Any = importlib.import_module("torch")
 
 LAYOUTS = ("contiguous", "zigzag")
 
-Runs = tuple[range, ...]  # positions that lie one behind the other in memory
+Runs = tuple[range, ...]  # ranges of positions, in the order of memory
 
 
 def check_layout(layout: object) -> str:
@@ -55,7 +55,7 @@ def tokens_of(runs: Runs) -> int:
 
 
 def indices(runs: Sequence[range], device: object = None) -> Any:
-    """The positions in ranges, one behind the other, as i64."""
+    """The positions in ranges, concatenated, i64."""
     ranges = [torch.arange(x.start, x.stop, device=device) for x in runs]
     return torch.cat(ranges) if ranges else torch.empty(0, dtype=torch.int64, device=device)
 
@@ -68,7 +68,7 @@ def positions(length: int, group: Any = None, layout: str = "zigzag", *, device:
       length: tokens of the whole sequence.
       group: a process group of `torch.distributed`, or a mesh of one dimension; None: all ranks.
       layout: `contiguous` or `zigzag`.
-      device: of the result.
+      device: the device of the result.
 
     Returns:
       [own tokens] i64.
@@ -138,7 +138,7 @@ def unshard(x: Any, group: Any = None, dim: int = 1, layout: str = "zigzag") -> 
 
 
 def padded(rows: Any, count: int) -> Any:
-    """Rows in memory of their own that is dense, filled up with zeros to a number of them."""
+    """A dense copy of rows, padded with zeros to `count` rows."""
     own = rows.new_zeros((count, *rows.shape[1:]))
     own[: rows.shape[0]] = rows
     return own
@@ -152,17 +152,17 @@ def agreed_length(
     layout: str,
     length: int | None = None,
 ) -> int:
-    """The length of the whole sequence, of which the ranks have the parts of a layout.
+    """The length of the whole sequence, agreed on with all ranks.
 
     Args:
       call: name of the function.
-      shared: what has to be equal on all ranks.
-      tokens: of this rank.
-      length: where the caller knows it, the same on all ranks, which then need not say their tokens
-        in each call.
+      shared: values that must be equal on all ranks, as of `Members.agree`.
+      tokens: token count of this rank.
+      length: the length where the caller knows it, the same on all ranks; the ranks then need not
+        exchange their token counts in every call.
 
     Raises:
-      SpecError: as of `Members.agree`; some rank has other tokens than the layout gives it.
+      SpecError: as of `Members.agree`; or the layout gives some rank another token count.
       RankError: another rank failed.
     """
     shared = {**shared, "length": length}

@@ -1,16 +1,17 @@
-"""The ranks of a group: what they have to agree on before they communicate, and who failed.
+"""The ranks of a group: they agree on a call before they communicate, and name a failed rank.
 
-Agreement goes through the group's store, between hosts: each rank writes its arguments and reads
-those of the others before the first collective, so that a rank with other arguments raises instead
-of waiting for ever. Then each plans and compiles its kernels, and says whether it has them.
+The ranks agree through the group's store: before the first collective each rank writes its
+arguments and reads the arguments of all other ranks, so that a mismatch raises instead of hanging.
+Then each rank plans and compiles its kernels, and writes whether it has them.
 
-A call with the arguments of the call before it is agreed on already if what may differ between
-ranks, their tokens, follows from what all have alike. That is sound: were the arguments other ones
-on some rank, that rank would wait for this one and name it. Tokens that do not follow are told
-anew in each call: this rank may have as many as before while another one has more.
+Ranks skip this exchange for a call whose arguments are those of the previous call, if the token
+counts of all ranks follow from these arguments. That is sound: a rank whose arguments changed
+compares them, waits for this rank, and names it in its error. Token counts that do not follow from
+the arguments are exchanged in every call, because another rank's count may change while this
+rank's does not.
 
-A rank that fails writes why, and aborts its connections. The others then look who wrote and who
-does not answer.
+A rank that fails writes its error to the store, and aborts its connections. The other ranks then
+read which rank wrote an error, and which rank does not answer.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ dist: Any = importlib.import_module("torch.distributed")
 c10d: Any = importlib.import_module("torch.distributed.distributed_c10d")
 
 PREFIX = "attn_mlir"
-ROLL_CALL_SECONDS = 10.0  # that a rank has to answer after another one saw a failure
+ROLL_CALL_SECONDS = 10.0  # within which every rank must answer after one of them saw a failure
 UNNAMED = "another rank failed"
 
-_known: dict[str, Members] = {}
+_members: dict[str, Members] = {}
 
 
 class TransportError(RuntimeError):
-    """`torch.distributed` failed, often because another rank did; `watched` replaces it."""
+    """`torch.distributed` failed, often because another rank did; `watched` raises `RankError`."""
 
 
 @contextlib.contextmanager
 def communicating() -> Generator[None]:
-    """Tells errors of `torch.distributed` from all others.
+    """Turns errors of `torch.distributed` into `TransportError`.
 
     Raises:
-      TransportError: from an error of it; gloo raises plain ones of RuntimeError.
+      TransportError: from an error of `torch.distributed`; gloo raises plain `RuntimeError`.
     """
     try:
         yield
@@ -55,10 +56,11 @@ def communicating() -> Generator[None]:
 
 
 def members_of(group: Any) -> Members:
-    """The ranks of a process group, of a mesh of one dimension, or all of them for None.
+    """The ranks of a process group or of a mesh of one dimension; None stands for all ranks.
 
     Raises:
-      SpecError: no group, one that this rank is not in, or no initialised `torch.distributed`.
+      SpecError: `group` is neither, or this rank is not in it, or `torch.distributed` is not
+        initialised.
     """
     if not dist.is_available() or not dist.is_initialized():
         raise SpecError("torch.distributed is not initialised: call init_process_group first")
@@ -72,9 +74,9 @@ def members_of(group: Any) -> Members:
     if not isinstance(group, dist.ProcessGroup) or dist.get_rank(group) < 0:
         raise SpecError(f"group must be a process group with this rank in it, got {shown(group)}")
     name = group.group_name
-    if name not in _known or _known[name].group is not group:
-        _known[name] = Members(group)
-    return _known[name]
+    if name not in _members or _members[name].group is not group:
+        _members[name] = Members(group)
+    return _members[name]
 
 
 class Members:
@@ -82,8 +84,8 @@ class Members:
 
     Attributes:
       group: the process group.
-      rank, size: of this rank in the group, and the number of ranks.
-      transports: how tensors travel, by kind of device, once that is decided.
+      rank, size: the number of this rank in the group, and the number of ranks.
+      transports: the `Transport` of each device type, filled in at its first use.
     """
 
     def __init__(self, group: Any):
@@ -93,14 +95,14 @@ class Members:
         self._store = dist.PrefixStore(PREFIX, c10d._get_process_group_store(group))
         self._calls, self._posted = 0, list[str]()
         self._agreed: tuple[object, ...] = ()
-        self._found = list[dict[str, Any]]()  # the arguments of all ranks in that call
-        self._is_prepared = False  # for that call
+        self._messages = list[dict[str, Any]]()  # of all ranks, about the agreed call
+        self._is_prepared = False  # the agreed call
         self._failure = ""
         self.transports: dict[str, Any] = {}
 
     @property
     def timeout(self) -> datetime.timedelta:
-        """That of the group's collectives."""
+        """The timeout of the group's collectives."""
         device = next(iter(self.group._device_types))
         return self.group._get_backend(device).options._timeout
 
@@ -111,15 +113,15 @@ class Members:
 
         Args:
           call: name of the function.
-          shared: what has to be equal on all ranks, by names for messages.
-          tokens: of this rank, which may differ: a number, or a tuple of such.
-          follows: whether the tokens of all ranks follow from `shared`.
+          shared: values that must be equal on all ranks, by the names that messages use.
+          tokens: the token count of this rank, or a tuple of counts; it may differ between ranks.
+          follows: whether the token counts of all ranks follow from `shared`.
 
         Returns:
-          The tokens of every rank.
+          The `tokens` of every rank, by rank.
 
         Raises:
-          SpecError: something differs; the message says which rank has what.
+          SpecError: a value of `shared` differs; the message names two ranks and their values.
           RankError: another rank refused its arguments, or did not call within the timeout.
         """
         self._check_usable()
@@ -131,20 +133,21 @@ class Members:
             plain = {"call": call, **{name: str(value) for name, value in shared.items()}}
             self._post({"shared": plain, "tokens": tokens})
             with self.agreeing():
-                found = self._read_all()
-                self._check_equal(found)
-            self._is_prepared &= found == self._found  # the same on all ranks
-            self._agreed, self._found = own, found
-        return tuple(x["tokens"] for x in self._found)
+                messages = self._read_all()
+                self._check_equal(messages)
+            self._is_prepared &= messages == self._messages  # the same on all ranks
+            self._agreed, self._messages = own, messages
+        return tuple(x["tokens"] for x in self._messages)
 
     def prepare(self, kernels: Callable[[], None]) -> None:
         """Makes sure that every rank has the kernels of the call that all have agreed on.
 
         Args:
-          kernels: plans and compiles those of this rank; it is called once for an agreement.
+          kernels: plans and compiles the kernels of this rank; it is called once for each agreed
+            call.
 
         Raises:
-          RankError: another rank refused the call, or did not come so far within the timeout.
+          RankError: another rank refused the call, or did not answer within the timeout.
         """
         if self._is_prepared or self.size == 1:
             return
@@ -155,14 +158,14 @@ class Members:
         self._is_prepared = True
 
     def exchange(self, text: str) -> list[str]:
-        """A text of each rank, in order; for what is decided once in the life of a group."""
+        """The texts of all ranks, by rank; for decisions that a group makes once."""
         self._calls += 1
         self._post({"shared": {}, "tokens": 0, "text": text})
         return [posted["text"] for posted in self._read_all()]
 
     @contextlib.contextmanager
     def checked(self) -> Generator[None]:
-        """Tells the others when this rank refuses a call, which it has not agreed on yet."""
+        """Tells the other ranks if this rank raises before the ranks have agreed on the call."""
         calls = self._calls
         try:
             yield
@@ -174,9 +177,9 @@ class Members:
 
     @contextlib.contextmanager
     def agreeing(self) -> Generator[None]:
-        """For checks of what all ranks have told one another, which all ranks pass or refuse.
+        """Surrounds checks of exchanged values: they pass or fail on all ranks alike.
 
-        After a refusal the next call is compared again: on some rank it has other arguments.
+        After a failure the ranks compare the next call in any case.
         """
         try:
             yield
@@ -186,10 +189,11 @@ class Members:
 
     @contextlib.contextmanager
     def watched(self, call: str) -> Generator[None]:
-        """Watches communication: an error in it ends the group, and names who failed.
+        """Surrounds communication: an error in it makes the group unusable.
 
         Raises:
-          RankError: another rank failed; from the error of `torch.distributed`.
+          RankError: another rank failed, which the message names; from the error of
+            `torch.distributed`.
         """
         self._check_usable()
         try:
@@ -206,7 +210,7 @@ class Members:
                 self.group.abort()
             if is_own:
                 raise
-            self._failure = self._who(call)
+            self._failure = self._failure_text(call)
             raise RankError(self._failure) from error.__cause__
 
     def _check_usable(self) -> None:
@@ -214,7 +218,7 @@ class Members:
             raise RankError(f"the group is unusable since a call failed: {self._failure}")
 
     def _post(self, message: Mapping[str, object]) -> None:
-        """Writes what the others read of this call.
+        """Writes this rank's message about the call to the store.
 
         Raises:
           RankError: the store does not answer.
@@ -229,7 +233,7 @@ class Members:
         self._posted.append(key)
 
     def _read_all(self) -> list[dict[str, Any]]:
-        """Reads what each rank wrote of this call; then all have read what was written before.
+        """Reads the messages of all ranks about the call, and deletes this rank's earlier messages.
 
         Raises:
           RankError: a rank refused, or wrote nothing within the timeout.
@@ -237,18 +241,18 @@ class Members:
         keys = [f"call/{self._calls}/{rank}" for rank in range(self.size)]
         try:
             self._store.wait(keys, self.timeout)
-            found = [json.loads(text) for text in self._store.multi_get(keys)]
+            messages = [json.loads(text) for text in self._store.multi_get(keys)]
         except Exception as error:
-            raise RankError(self._who_is_missing(keys)) from error
-        for rank, posted in enumerate(found):
+            raise RankError(self._missing_text(keys)) from error
+        for rank, posted in enumerate(messages):
             if "refused" in posted:
                 raise RankError(f"rank {rank} refused the call: {posted['refused']}")
         while len(self._posted) > 1:
             self._store.delete_key(self._posted.pop(0))
-        return found
+        return messages
 
-    def _who_is_missing(self, keys: Sequence[str]) -> str:
-        """The message for ranks that wrote nothing under their keys."""
+    def _missing_text(self, keys: Sequence[str]) -> str:
+        """The text of the error for ranks that wrote nothing under their keys."""
         rank = 0
         with contextlib.suppress(Exception):
             rank = next(rank for rank, key in enumerate(keys) if not self._store.check([key]))
@@ -258,9 +262,9 @@ class Members:
             "made it with the arguments of its call before, and this rank with others"
         )
 
-    def _check_equal(self, found: list[dict[str, Any]]) -> None:
-        for rank, posted in enumerate(found):
-            first, other = found[0]["shared"], posted["shared"]
+    def _check_equal(self, messages: list[dict[str, Any]]) -> None:
+        for rank, posted in enumerate(messages):
+            first, other = messages[0]["shared"], posted["shared"]
             names = [name for name in first if other.get(name) != first[name]]
             if names:
                 name = names[0]
@@ -269,8 +273,8 @@ class Members:
                     f"has {other.get(name)}"
                 )
 
-    def _who(self, call: str) -> str:
-        """The message of a failure of another rank."""
+    def _failure_text(self, call: str) -> str:
+        """The text of the error after another rank failed."""
         seconds = min(ROLL_CALL_SECONDS, self.timeout.total_seconds())
         end, silent = time.monotonic() + seconds, list[int]()
         for rank in range(self.size):

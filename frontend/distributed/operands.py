@@ -1,4 +1,4 @@
-"""q, k and v of a call, which all ranks have agreed on, and K and V as one message."""
+"""Checks q, k and v of a call and agrees on it with all ranks; packs K and V into one message."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from attn_mlir.trace import MaskMod, ScoreMod, trace
 torch: Any = importlib.import_module("torch")
 
 DTYPES = (torch.bfloat16, torch.float16)
-SINKS = (*DTYPES, torch.float32)
+SINK_DTYPES = (*DTYPES, torch.float32)
 
 
 @dataclass(frozen=True)
 class Shards:
-    """The parts of a sequence.
+    """The shards of a sequence.
 
     Attributes:
-      length: of the whole sequence.
-      runs: the positions of each rank, in its order of tokens.
-      most: tokens of the rank that has the most, which is how many a message has.
+      length: tokens of the whole sequence.
+      runs: the positions of each rank's tokens, in the order of its memory.
+      most: tokens of the longest shard; every message has room for as many.
     """
 
     length: int
@@ -44,7 +44,7 @@ class Shards:
 
     @staticmethod
     def of(runs: tuple[Runs, ...]) -> Shards:
-        """The parts with these positions."""
+        """The shards with these positions, by rank."""
         counts = [*map(tokens_of, runs)]
         return Shards(sum(counts), runs, max(counts))
 
@@ -60,10 +60,10 @@ class Arguments:
 
     Attributes:
       operands: q, k and v as kernels read them.
-      problem: without documents.
+      problem: the problem without its documents.
       layout: the name of the layout.
-      cu_seqlens: where documents begin, which is not checked yet; None without.
-      shared: what has to be equal on all ranks, by names for messages.
+      cu_seqlens: the offsets of documents, not yet checked; None without documents.
+      shared: values that must be equal on all ranks, by the names that messages use.
     """
 
     operands: tuple[Any, Any, Any]
@@ -73,10 +73,10 @@ class Arguments:
     shared: dict[str, object]
 
     def problem_of(self, length: int) -> Problem:
-        """The problem of a sequence so long.
+        """The problem for a sequence of `length` tokens.
 
         Raises:
-          SpecError: its documents do not end there.
+          SpecError: the documents do not end at `length`.
         """
         starts = starts_of(self.cu_seqlens, length, self.operands[0].shape[0])
         return dataclasses.replace(self.problem, starts=starts)
@@ -90,16 +90,19 @@ def checked_call(
     length: int | None = None,
     **options: Any,
 ) -> tuple[tuple[Any, Any, Any], Problem, Shards]:
-    """Returns q, k and v as kernels read them, and what all ranks have agreed to compute.
+    """Checks a call and agrees on it with all ranks.
 
     Args:
-      name: of the function that is called.
-      length: of the whole sequence; by default the ranks tell each other their tokens.
-      options: of `checked_arguments`.
+      name: the function that is called.
+      length: tokens of the whole sequence; by default the ranks exchange their token counts.
+      options: as of `checked_arguments`.
+
+    Returns:
+      q, k and v as kernels read them; the problem; and the shards of all ranks.
 
     Raises:
       SpecError: an argument is wrong, or differs between ranks.
-      RankError: another rank refused the call, or does not make it.
+      RankError: another rank refused the call, or did not make it.
     """
     with members.checked():
         call = checked_arguments(operands, **options)
@@ -115,7 +118,7 @@ def checked_length(length: object) -> int | None:
     """The length of the whole sequence, or None.
 
     Raises:
-      SpecError: it is no length.
+      SpecError: it is not an integer of at least 0.
     """
     return None if length is None else integer("length", length, 0)
 
@@ -137,11 +140,11 @@ def checked_arguments(
     """The arguments of a call as kernels read them.
 
     Args:
-      ranks_of_heads: how many ranks the heads are dealt out to, which have to divide them.
+      ranks_of_heads: number of ranks that share the heads; it must divide the heads of q.
       trains_modifiers: whether modifiers may capture tensors that require a gradient.
 
     Raises:
-      SpecError: one is wrong.
+      SpecError: an argument is wrong.
     """
     layout = check_layout(layout)
     _check_operands(*operands)
@@ -196,11 +199,11 @@ def _check_operands(q: Any, k: Any, v: Any) -> None:
 
 
 def traced_modifiers(score_mod: ScoreMod | None, mask_mod: MaskMod | None) -> str:
-    """A digest of the program of modifiers, which all ranks share; empty without any.
+    """A digest of the traced modifiers, which must be equal on all ranks; "" without modifiers.
 
     Raises:
-      SpecError: as `trace`; one captures a tensor that requires a gradient, if gradients are
-        recorded.
+      SpecError: as `trace`; or autograd records the call, and a modifier captures a tensor that
+        requires a gradient.
     """
     for name, mod in (("score_mod", score_mod), ("mask_mod", mask_mod)):
         if mod is not None and not callable(cast(object, mod)):
@@ -212,7 +215,7 @@ def traced_modifiers(score_mod: ScoreMod | None, mask_mod: MaskMod | None) -> st
 def _check_options(q: Any, sinks: Any, scale: object, device: Any) -> None:
     if sinks is not None:
         check_sendable("sinks", sinks, has_gradient=True)
-        is_right = tuple(sinks.shape) == (q.shape[2],) and sinks.dtype in SINKS
+        is_right = tuple(sinks.shape) == (q.shape[2],) and sinks.dtype in SINK_DTYPES
         if not is_right or sinks.device != q.device:
             raise SpecError(
                 f"sinks must be [{q.shape[2]}] of bfloat16, float16 or float32 on {q.device}, got "
@@ -223,7 +226,7 @@ def _check_options(q: Any, sinks: Any, scale: object, device: Any) -> None:
 
 
 class Message:
-    """K and V of a rank as one tensor of rank 1; of as many tokens on each rank."""
+    """K and V of a rank as one tensor of rank 1, padded to the same length on all ranks."""
 
     def __init__(self, k: Any, v: Any, tokens: int):
         batch, _, heads, _ = k.shape
@@ -231,7 +234,7 @@ class Message:
         self._tokens = tokens
 
     def packed(self, k: Any, v: Any) -> Any:
-        """The message for tensors of up to as many tokens."""
+        """The message for tensors of at most `tokens` tokens."""
         if k.shape[1] == self._tokens:
             return torch.cat([k.reshape(-1), v.reshape(-1)])
         flat = k.new_zeros(sum(map(_count, self._shapes)))
@@ -240,7 +243,7 @@ class Message:
         return flat
 
     def parts(self, flat: Any, tokens: int) -> list[Any]:
-        """Views of K and V of a message, of its first tokens."""
+        """Views of K and V in a message, of its first `tokens` tokens."""
         first = _count(self._shapes[0])
         pairs = zip((flat[:first], flat[first:]), self._shapes, strict=True)
         return [x.view(shape)[:, :tokens] for x, shape in pairs]

@@ -1,8 +1,8 @@
-"""pass-Q: few new tokens and a long cache. Queries travel, and the cached keys stay where they are.
+"""pass-Q: for few new tokens and a long cache, queries travel and the cached keys stay in place.
 
-Each rank computes all new queries for its own cache, and gives every rank the part of the result
-that is for its queries. That moves less than K and V where new tokens are fewer than 2 kv_heads /
-heads of all.
+Each rank computes attention of all new queries to the keys that it caches, and sends every rank the
+partial results of that rank's queries. That moves fewer bytes than K and V if new tokens are fewer
+than 2 kv_heads / heads of all tokens.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ def pass_q_attention(
 ) -> Any:
     """Attention of this rank's new tokens to the keys that all ranks have cached.
 
-    Every query sees every cached key, so all of these come before the new tokens. What the new
-    tokens see of one another is computed by `ring_attention`, and is given as `new`.
+    Every query sees every cached key, so cached keys must precede the new tokens. Attention among
+    the new tokens is computed by `ring_attention`, and is passed as `new`. There are no gradients.
 
     Args:
-      q: [batch, own new tokens, heads, head_dim], bf16 or f16; ranks may have different numbers.
-      k, v: what this rank has cached: [batch, own cached tokens, kv_heads, D], or a cache in the
-        place of k, as of `attn_mlir.attention`; v's head size is that of q.
+      q: [batch, own new tokens, heads, head_dim], bf16 or f16; the number of new tokens may differ
+        between ranks.
+      k, v: the keys and values that this rank caches, [batch, own cached tokens, kv_heads,
+        head_dim]; or a cache as k, as of `attn_mlir.attention`.
       group: as of `ring_attention`.
-      new: O and LSE of this rank's queries for the new keys, by
+      new: (O, LSE) of this rank's queries to the new keys, from
         `ring_attention(..., return_lse=True)` without sinks.
       sinks, scale, device: as of `attn_mlir.attention`.
       return_lse: also return LSE.
 
     Returns:
-      O like q; with `return_lse` also LSE [batch, heads, own new tokens] f32, without sinks. There
-      are no gradients.
+      O of q's shape and dtype; with `return_lse` also LSE [batch, heads, own new tokens] f32,
+      without sinks.
 
     Raises:
       SpecError: an argument is wrong, or differs between ranks; nothing was sent.
@@ -95,7 +96,14 @@ def pass_q_attention(
 def _parts(
     members: Members, q: Any, k: Any, v: Any, most: int, options: Mapping[str, Any]
 ) -> tuple[Any, Any]:
-    """O [ranks, batch, own tokens, heads, D] f32 and LSE [ranks, batch, heads, own tokens]."""
+    """The partial results of this rank's queries, from the caches of all ranks.
+
+    Args:
+      most: new tokens of the rank that has the most.
+
+    Returns:
+      O [ranks, batch, own tokens, heads, D] f32 and LSE [ranks, batch, heads, own tokens] f32.
+    """
     size, (batch, own, heads, width) = members.size, q.shape
     rows = padded(q.transpose(0, 1), most)  # [most, batch, heads, D]
     whole = rows.new_empty((size, *rows.shape))
@@ -115,7 +123,7 @@ def _parts(
 
 
 def _prepare(q: Any, k: Any, v: Any, rows: int, sinks: Any, options: Mapping[str, Any]) -> None:
-    """Plans and compiles the kernels; errors of `attention` and `merge_states`."""
+    """Plans and compiles the kernels for `rows` queries; errors as `attention`, `merge_states`."""
     queries = Operands.of(q, q, q).cut(rows, rows).q
     planner = planner_of(api.attention)
     given = (queries, k) if v is None else (queries, k, v)
@@ -124,7 +132,7 @@ def _prepare(q: Any, k: Any, v: Any, rows: int, sinks: Any, options: Mapping[str
 
 
 def _check(q: Any, k: Any, v: Any, new: Any, sinks: Any) -> None:
-    """Refuses operands that cannot be sent, and results of other shapes.
+    """Refuses operands that cannot be sent, or whose shapes and dtypes do not agree.
 
     Raises:
       SpecError: names the argument.

@@ -1,7 +1,7 @@
 """Plans and compiles the kernels of a call before the ranks communicate.
 
-A rank without a kernel, or without a compiler for it, then refuses the call while nobody waits for
-its data. Operands are stood in for by views of their shapes, as those of other ranks are not there.
+A rank that lacks a kernel, or a compiler for it, thus refuses the call before another rank waits
+for its data. Plans are made from the shapes of operands, since those of other ranks are not there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from attn_mlir.api.refusal import check_chip
 from attn_mlir.distributed.merging import merge_states
 from attn_mlir.runtime.call.tensors import TensorView, dense_strides, described
 
-PARTS = 2  # of a merge: its kernel is the same for any number
+PARTS = 2  # of a merge; the kernel is the same for any number of parts
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Operands:
     def cut(
         self, rows: int, keys: int, *, heads: tuple[int, int] | None = None, packed: bool = False
     ) -> Operands:
-        """Those of so many rows and keys.
+        """Stand-ins with `rows` rows and `keys` keys.
 
         Args:
-          heads: of q, and of k and v; by default as many as there are.
-          packed: whether batch, which is 1, is left out.
+          heads: numbers of heads of q, and of k and v; by default unchanged.
+          packed: whether the batch axis, of extent 1, is left out.
         """
         made = list[TensorView]()
         for i, x in enumerate((self.q, self.k, self.v)):
@@ -54,7 +54,7 @@ class Operands:
 
     @property
     def named(self) -> dict[str, TensorView]:
-        """Them by name."""
+        """The stand-ins by name."""
         return {"q": self.q, "k": self.k, "v": self.v}
 
 
@@ -62,7 +62,7 @@ def prepare_attention(operands: Operands, options: Mapping[str, Any]) -> None:
     """Plans and compiles a call of `attention`.
 
     Raises:
-      AttnError: as of that call, before anything is launched.
+      AttnError: as `attention` raises it before anything is launched.
     """
     _compile(planner_of(api.attention)(**operands.named, **options))
 
@@ -71,7 +71,7 @@ def prepare_gradients(operands: Operands, options: Mapping[str, Any]) -> None:
     """Plans and compiles a call of `attention_backward`; errors as `prepare_attention`.
 
     Args:
-      options: without o, lse and do.
+      options: of `attention_backward`, without o, lse and do.
     """
     q, v = operands.q, operands.v
     *lead, rows, heads, _ = q.shape

@@ -1,4 +1,4 @@
-"""Attention of the whole sequence, and the calls of the kernels for a piece of it."""
+"""The problem of a whole sequence, and the calls of kernels for its pieces."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ torch: Any = importlib.import_module("torch")
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Attention of the whole sequence, of whatever rows and keys.
+    """Attention of a whole sequence, before its rows and keys are distributed.
 
     Attributes:
-      mask, score_mod, mask_mod, scale: as of `attention`, over positions of the whole sequence, or
-        of the document where there are such.
-      starts: where documents begin, and the length of the sequence; None without documents.
+      mask, score_mod, mask_mod, scale: as of `attention`, over positions in the whole sequence, or
+        in the document if there are documents.
+      starts: [documents + 1] offsets of documents, up to the length; None without documents.
       device: as of `attention`.
     """
 
@@ -40,11 +40,11 @@ class Problem:
 
     @property
     def positional(self) -> bool:
-        """Whether functions look at positions."""
+        """Whether there is a modifier, which may read positions."""
         return self.score_mod is not None or self.mask_mod is not None
 
     def of_heads(self, first: int, device: Any) -> Problem:
-        """The same for heads from a number on, whose functions count all heads."""
+        """The problem of the heads from `first` on: modifiers see the numbers among all heads."""
         score_mod, mask_mod = self.score_mod, self.mask_mod
         if not self.positional:
             return self
@@ -74,9 +74,10 @@ class Problem:
         """O and LSE of a piece.
 
         Args:
-          q: [batch, rows, heads, head_dim] of the rank; k, v: those of the source.
+          q: [batch, rows, heads, head_dim], all rows of the rank.
+          k, v: [batch, keys, kv_heads, D], all keys of the source.
           out: memory for O, as of `attention`.
-          options: further ones of `attention`.
+          options: further options of `attention`.
         """
         rows, keys = _slice(piece.rows), _slice(piece.keys)
         operands = q[:, rows], k[:, keys], v[:, keys]
@@ -88,7 +89,7 @@ class Problem:
         return o[None], lse[None]
 
     def options(self, piece: Piece, device: Any) -> dict[str, Any]:
-        """Those of `attention` for a piece, whose tensors are on a device."""
+        """The options of `attention` for a piece; their tensors are made on `device`."""
         options: dict[str, Any] = {"mask": piece.mask, "scale": self.scale, "return_lse": True}
         options |= {"device": self.device}
         if piece.offsets is not None or piece.documents:
@@ -112,10 +113,13 @@ class Problem:
         dlse: Any,
         **options: Any,
     ) -> Any:
-        """The gradients of a piece, of its rows and its keys.
+        """The gradients of the rows and keys of a piece, as `attention_backward` returns them.
 
         Args:
-          o, lse, do, dlse: of all keys, for all rows of the rank; dlse may be None.
+          q, k, v: as of `attend`.
+          o, lse, do, dlse: the merged results of all rows of the rank and their gradients; dlse may
+            be None.
+          options: further options of `attention_backward`.
         """
         rows, keys = _slice(piece.rows), _slice(piece.keys)
         of_rows = [q[:, rows], k[:, keys], v[:, keys], o[:, rows], do[:, rows]]
@@ -131,9 +135,9 @@ class Problem:
         return found
 
     def gradient_options(self, piece: Piece, device: Any) -> dict[str, Any]:
-        """Those of `attention_backward` for a piece, whose tensors are on a device.
+        """The options of `attention_backward` for a piece; their tensors are made on `device`.
 
-        Offsets have no gradients there: functions of positions take their place.
+        `attention_backward` has no offsets: modifiers that add them to the positions replace them.
         """
         options: dict[str, Any] = {"mask": piece.mask, "scale": self.scale, "device": self.device}
         options["deterministic"] = True
@@ -145,7 +149,7 @@ class Problem:
         return options
 
     def _at(self, offsets: Mapping[str, Any]) -> dict[str, Any]:
-        """The mask and the functions in the place of a mask with offsets, of [sequences] i32."""
+        """A mask and modifiers with the offsets built in; offsets are [sequences] i32."""
         q_offset, k_offset = offsets["q_offset"], offsets["k_offset"]
         many = q_offset.shape[0] > 1
         mask, score_mod, mask_mod = self.mask, self.score_mod, self.mask_mod
@@ -177,7 +181,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class _Sequences:
-    """Documents as `attention` takes sequences: [documents + 1] and [documents] i32."""
+    """Documents as arguments of `attention`.
+
+    Attributes:
+      lengths: cu_seqlens [documents + 1] i32 and the longest lengths, of queries and of keys.
+      offsets: q_offset and k_offset, [documents] i32.
+    """
 
     lengths: Mapping[str, Any]
     offsets: Mapping[str, Any]
@@ -208,10 +217,10 @@ def _slice(run: range) -> slice:
 
 
 def integers_of(cu_seqlens: Any) -> tuple[int, ...] | None:
-    """The offsets of documents as numbers; None without.
+    """The offsets of documents as numbers; None without documents.
 
     Raises:
-      SpecError: they are no integers.
+      SpecError: an offset is not an integer.
     """
     if cu_seqlens is None:
         return None
@@ -222,10 +231,10 @@ def integers_of(cu_seqlens: Any) -> tuple[int, ...] | None:
 
 
 def starts_of(starts: tuple[int, ...] | None, length: int, batch: int) -> tuple[int, ...] | None:
-    """The offsets of documents, checked; None without.
+    """The checked offsets of documents; None without documents.
 
     Raises:
-      SpecError: not increasing from 0 to the length, or a batch of several packed sequences.
+      SpecError: the offsets do not rise from 0 to `length`, or `batch` is not 1.
     """
     if starts is None:
         return None

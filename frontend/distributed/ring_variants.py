@@ -1,11 +1,11 @@
-"""Schemes whose ranks have parts of every document, stripes, or a slice of the gathered keys.
+"""Schemes of ring-flash-attn: chunks of every document, stripes, and a slice of gathered keys.
 
     two documents of 8 and 4 tokens, 2 ranks, zigzag       stripes, 2 ranks, 6 tokens
     rank 0: a0 a1 a6 a7 b0 b3                              rank 0: 0 2 4
     rank 1: a2 a3 a4 a5 b1 b2                              rank 1: 1 3 5
 
-Each rank has as many tokens as the others, so the shards are those of the contiguous layout with
-other positions in them.
+All ranks have the same number of tokens. The shards therefore have the shapes of the contiguous
+layout, and only the positions of their tokens differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ torch: Any = importlib.import_module("torch")
 class Striped(Ring):
     """Token i of a rank is at position i x ranks + rank; the mask is causal, or there is none.
 
-    A later rank's key i is behind query i: under a causal mask it is seen from query i + 1 on.
+    Key i of a later rank has a larger position than query i of this rank: under a causal mask the
+    queries from i + 1 on see it.
     """
 
     def plans(self) -> Sequence[Sequence[Piece]]:
@@ -47,11 +48,11 @@ class Striped(Ring):
 
 @dataclass(frozen=True, eq=False)
 class OfEveryDocument(Ring):
-    """A rank has one or two chunks of every document, and those of all documents side by side.
+    """A rank has one or two chunks of every document; chunks of one number are side by side.
 
     Attributes:
-      lengths: tokens of each document in a chunk.
-      is_zigzag: whether it has chunks rank and 2 x ranks - 1 - rank; else chunk rank alone.
+      lengths: chunk length of each document, in tokens.
+      is_zigzag: whether a rank has chunks rank and 2 x ranks - 1 - rank; else only chunk rank.
     """
 
     lengths: tuple[int, ...]
@@ -87,10 +88,10 @@ class OfEveryDocument(Ring):
 
 @dataclass(frozen=True, eq=False)
 class Sliced(Gather):
-    """One call for a slice of the gathered keys.
+    """One call of attention of all rows of the rank to a slice of the gathered keys.
 
     Attributes:
-      piece: the call: all rows of the rank, and the slice.
+      piece: the call.
     """
 
     piece: Piece
@@ -100,10 +101,10 @@ class Sliced(Gather):
 
 
 def by_halves(starts: Sequence[int], device: Any) -> tuple[Any, Any]:
-    """Where the first halves of all documents lie, then the second ones; and the way back.
+    """The permutation to [first halves of all documents, second halves], and its inverse.
 
     Args:
-      starts: where documents begin, and how many tokens there are; all have an even length.
+      starts: [documents + 1] offsets of documents; all documents have an even length.
     """
     halves: tuple[list[range], list[range]] = [], []
     for begin, end in pairwise(starts):

@@ -20,7 +20,7 @@ from attn_mlir.trace import MaskMod, ScoreMod
 
 
 class Options(TypedDict, total=False):
-    """Options that the three functions take by name; see `ring_attention`."""
+    """The keyword arguments of the three functions; see `ring_attention`."""
 
     mask: Mask | None
     layout: str
@@ -45,9 +45,9 @@ DEFAULTS: dict[str, Any] = {
 def ring_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[Options]) -> Any:
     """Attention of this rank's queries to the keys of all ranks, which travel round a ring.
 
-    K and V of the next rank arrive while those of the last one are worked on: no rank holds more
-    than three shards of them. Masks and functions see positions of the whole sequence. Autograd
-    gets the gradients of q, k, v and sinks; they have the same bits every time.
+    The next shard of K and V arrives while the kernels read the current one, so a rank holds at
+    most three shards. Masks and modifiers see positions of the whole sequence. Autograd computes
+    the gradients of q, k, v and sinks; they have the same bits every time.
 
     Args:
       q: [batch, own tokens, heads, head_dim], bf16 or f16.
@@ -56,14 +56,15 @@ def ring_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[
       group: a process group of `torch.distributed`, or a mesh of one dimension; None: all ranks.
       mask: as of `attn_mlir.attention`; `full()` by default.
       layout: which tokens the rank has, `zigzag` by default: see `layouts`.
-      score_mod, mask_mod, scale: as of `attn_mlir.attention`, the same functions on all ranks.
-      sinks: [heads], as of `attn_mlir.attention`, the same on all ranks. A rank's gradient of them
-        is that of its own queries: the sum over ranks is that of all.
-      cu_seqlens: [documents + 1] integers from 0 to the length of the whole sequence, of which
-        batch is then 1: documents see nothing of each other, and positions are those within a
-        document. A tensor on a GPU is read by the host, which waits for it.
-      length: of the whole sequence, the same on all ranks. With it ranks that make the call again
-        do not ask each other; without it they say their tokens to each other in every call.
+      score_mod, mask_mod, scale: as of `attn_mlir.attention`, the same on all ranks.
+      sinks: [heads], as of `attn_mlir.attention`, the same on all ranks. The gradient of sinks on a
+        rank covers the rank's queries: sum it over the ranks.
+      cu_seqlens: [documents + 1] integers from 0 to the length of the whole sequence; batch is then
+        1. Queries see only keys of their own document, and positions count from its first token.
+        The host reads a tensor on a GPU, and waits for it.
+      length: tokens of the whole sequence, the same on all ranks. With `length`, ranks that repeat
+        a call do not communicate to agree on it; without it, they exchange their token counts in
+        every call.
       return_lse: also return LSE.
       device: as of `attn_mlir.attention`.
 
@@ -82,7 +83,7 @@ def ring_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[
 def gather_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[Options]) -> Any:
     """Attention of this rank's queries to the keys of all ranks, which every rank gathers.
 
-    Few calls, and memory for K and V of the whole sequence.
+    It launches few kernels, and needs memory for K and V of the whole sequence.
 
     Args:
       q, k, v, group, options: as of `ring_attention`.
@@ -95,9 +96,10 @@ def gather_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpac
 
 @outside_graphs
 def ulysses_attention(q: Any, k: Any, v: Any, group: Any = None, **options: Unpack[Options]) -> Any:
-    """Attention of all queries to all keys for some of the heads, between exchanges of the heads.
+    """Attention of all queries to all keys for this rank's heads, between two all-to-alls.
 
-    The number of ranks divides the heads. Heads of K and V that it does not divide are repeated.
+    The first all-to-all distributes heads instead of tokens, the second one tokens again. The
+    number of ranks divides heads; where it does not divide kv_heads, heads of K and V are repeated.
 
     Args:
       q, k, v, group, options: as of `ring_attention`.
@@ -114,7 +116,13 @@ SCHEMES: Mapping[str, type[Scheme] | None] = {"ring": Ring, "gather": Gather, "u
 def attend_sharded(
     scheme: str, operands: Any, group: Any, options: Mapping[str, Any] | Options
 ) -> Any:
-    """A public function of a scheme."""
+    """O, and with `return_lse` LSE, as `ring_attention` and its siblings return them.
+
+    Args:
+      scheme: a name of `SCHEMES`.
+      operands: q, k and v.
+      group, options: as of `ring_attention`.
+    """
     name, kind, members = f"{scheme}_attention", SCHEMES[scheme], members_of(group)
     return_lse, given = checked_options(members, options)
     given["trains_modifiers"] = kind is None
@@ -132,7 +140,7 @@ def attend_sharded(
 
 
 def computed(scheme: Scheme, operands: tuple[Any, Any, Any], sinks: Any = None) -> tuple[Any, Any]:
-    """O and LSE by a scheme, with gradients; its ranks have agreed on the call."""
+    """O and LSE by a scheme, recorded by autograd; the ranks have agreed on the call before."""
     gradients = wants_gradient((*operands, sinks), {})
     scheme.members.prepare(lambda: scheme.prepare(*operands, sinks, gradients=gradients))
     with scheme.members.watched(scheme.name):
@@ -142,10 +150,10 @@ def computed(scheme: Scheme, operands: tuple[Any, Any, Any], sinks: Any = None) 
 def checked_options(
     members: Members, options: Mapping[str, Any] | Options
 ) -> tuple[bool, dict[str, Any]]:
-    """Whether LSE is returned, and all other options, those that are left out by default.
+    """`return_lse`, and all other options with defaults filled in.
 
     Raises:
-      TypeError: one that the functions do not have.
+      TypeError: an option that the functions do not have.
     """
     with members.checked():
         if unknown := sorted(set(options) - set(DEFAULTS)):

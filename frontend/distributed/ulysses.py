@@ -1,4 +1,4 @@
-"""Ulysses: each rank gets all tokens of some heads, and gives O back by tokens."""
+"""Ulysses: each rank gets all tokens of some heads, and returns O of each rank's tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from attn_mlir.trace import trace_sources
 torch: Any = importlib.import_module("torch")
 
 
-Attend = Callable[[Any, Any, int], tuple[Any, Any]]  # of q, k, v; sinks; the number of a head
+Attend = Callable[[Any, Any, int], tuple[Any, Any]]  # ((q, k, v), sinks, first head) to (O, LSE)
 
 
 class _Swap(torch.autograd.Function):
@@ -46,7 +46,7 @@ def exchange_heads(
     """O [batch, own tokens, heads, v_head_dim] and LSE [batch, heads, own tokens].
 
     Args:
-      attend: computes them for all tokens of the shards, in the order of positions.
+      attend: computes O and LSE of this rank's heads for all tokens, in the order of positions.
     """
     q, k, v = operands
     rank, size = members.rank, members.size
@@ -87,7 +87,7 @@ def prepare_heads(
     """Plans and compiles the kernels of `exchange_heads`.
 
     Raises:
-      AttnError: there is none.
+      AttnError: the call has no kernel, or the kernel cannot be compiled.
     """
     q, k, v = operands
     size = members.size
@@ -105,12 +105,17 @@ def prepare_heads(
 
 
 def repeats_of(k: Any, size: int) -> int:
-    """How many of each head of K there are, so that the ranks divide them."""
+    """How many times each head of K is repeated, so that the number of ranks divides the heads."""
     return math.lcm(k.shape[2], size) // k.shape[2]
 
 
 def attend_heads(problem: Problem, operands: Any, sinks: Any, head: int) -> tuple[Any, Any]:
-    """Attention of whole sequences, of heads from a number on."""
+    """Attention of whole sequences.
+
+    Args:
+      operands: q, k and v of this rank's heads.
+      head: the number of the first of these heads among all heads of q.
+    """
     q, k, v = operands
     options = _options(problem, sinks, head, q.device)
     if problem.starts is None:
@@ -120,7 +125,7 @@ def attend_heads(problem: Problem, operands: Any, sinks: Any, head: int) -> tupl
 
 
 def _options(problem: Problem, sinks: Any, head: int, device: Any) -> dict[str, Any]:
-    """The options of `attention` for heads from a number on."""
+    """The options of `attention` for the heads from `head` on."""
     problem = problem.of_heads(head, device)
     options: dict[str, Any] = {
         "mask": problem.mask,
@@ -141,7 +146,7 @@ def _options(problem: Problem, sinks: Any, head: int, device: Any) -> dict[str, 
 
 
 def _by_heads(x: Any, size: int, most: int) -> Any:
-    """[ranks, batch, tokens, heads / ranks, D], of as many tokens on each rank."""
+    """[ranks, batch, most, heads / ranks, D], padded to `most` tokens."""
     if x.shape[1] < most:
         x = torch.nn.functional.pad(x, (0, 0, 0, 0, 0, most - x.shape[1]))
     return x.unflatten(2, (size, -1)).movedim(2, 0)
@@ -149,8 +154,9 @@ def _by_heads(x: Any, size: int, most: int) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def _orders(shards: Shards, device: Any) -> tuple[Any, Any]:
-    """Where each position lies in [ranks x tokens]; and for each of these the position that is
-    there, or any. None if both are the identity.
+    """The slot of each position in the padded [ranks x tokens], and the position in each slot.
+
+    Slots of padding have any position. Both results are None if the permutations are the identity.
     """
     most, size = shards.most, len(shards.runs)
     by_rank = [indices(x) for x in shards.runs]
