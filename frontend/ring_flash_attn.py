@@ -1,20 +1,20 @@
-"""The functions of ring-flash-attn: attention of sequences on several ranks, with its signatures.
+"""The functions of ring-flash-attn, with its signatures: attention of sequences on several ranks.
 
     from attn_mlir import ring_flash_attn as rfa
     o = rfa.zigzag_ring_flash_attn_func(q, k, v, causal=True, group=group)
 
-q, k and v are this rank's, [batch, own tokens, heads, head_dim], or [own tokens, heads, head_dim]
-of packed documents; `kvpacked` and `qkvpacked` functions take them as one tensor with an axis more
-before the heads. Autograd gets the gradients. Arguments without effect are in `NEUTRAL`. All
-functions take:
+q, k and v are this rank's tokens, [batch, own tokens, heads, head_dim], or for packed documents
+[own tokens, heads, head_dim]; the functions `kvpacked` and `qkvpacked` take them stacked in one
+tensor, along an axis before the heads. Autograd computes the gradients. `NEUTRAL` lists arguments
+without effect. All functions take:
 
   softmax_scale: head_dim^-0.5 by default.
   causal, window_size: as of `attn_mlir.flash.flash_attn_func`, over the whole sequence.
-  return_attn_probs: return (O, LSE, None): LSE [batch, heads, own tokens] f32, of packed documents
-    [heads, own tokens].
+  return_attn_probs: return (O, LSE, None); LSE is [batch, heads, own tokens] f32, or for packed
+    documents [heads, own tokens].
   group: a process group, or a mesh of one dimension; None: all ranks.
 
-They raise as `attn_mlir.distributed.ring_attention` does.
+All functions raise the errors of `attn_mlir.distributed.ring_attention`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NEUTRAL = {
 POSITIONS = (
     "dropout_p softmax_scale causal window_size alibi_slopes deterministic return_attn_probs group"
 )
-ROWS = (
+OPTIONS = (
     *passed("softmax_scale"),
     *passed("causal", False),
     *passed("window_size", NO_WINDOW),
@@ -66,15 +66,17 @@ Attend = Callable[[Members, str, tuple[Any, Any, Any], Given], Results]
 def llama3_flash_attn_prepare_cu_seqlens(
     cu_seqlens: Any, causal: bool, rank: int, world_size: int
 ) -> tuple[Any, Any, int, int, slice]:
-    """The documents that a rank's part of the sequence lies in.
+    """The documents of a rank's shard, as arguments of `llama3_flash_attn_varlen_func`.
 
     Args:
-      cu_seqlens: [documents + 1] of the whole sequence, a tensor of integers.
-      causal: whether keys end with the rank's last query; else with that query's document.
+      cu_seqlens: [documents + 1] offsets in the whole sequence, a tensor of integers.
+      causal: whether the keys end at the rank's last query; else they end with its document.
+      rank, world_size: the number of the rank, and the number of ranks.
 
     Returns:
-      cu_seqlens_q and cu_seqlens_k like `cu_seqlens`, the longest of each, and the slice of the
-      whole sequence's keys that cu_seqlens_k is about.
+      (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, local_k_slice): the offsets of the
+      rank's queries and of their keys, in the dtype and on the device of `cu_seqlens`; the longest
+      document of each; and the slice of the whole sequence's keys that cu_seqlens_k describes.
 
     Raises:
       SpecError: an argument is wrong, or the ranks do not divide the sequence.
@@ -101,12 +103,12 @@ def llama3_flash_attn_prepare_cu_seqlens(
 
 
 def _ring(members: Members, _: str, operands: tuple[Any, Any, Any], given: Given) -> Results:
-    """Rank r has the r-th part of the sequence."""
+    """Rank r has the r-th of P equal parts of the sequence, where P is the number of ranks."""
     return _by_layout("contiguous", members, operands, given)
 
 
 def _zigzag(members: Members, _: str, operands: tuple[Any, Any, Any], given: Given) -> Results:
-    """Rank r has chunks r and 2P - 1 - r of 2P; `causal` may be False here."""
+    """Rank r of P has chunks r and 2P - 1 - r of 2P; `causal` may be False as well."""
     return _by_layout("zigzag", members, operands, given)
 
 
@@ -120,7 +122,7 @@ def _by_layout(
 
 
 def _stripes(members: Members, name: str, operands: tuple[Any, Any, Any], given: Given) -> Results:
-    """Rank r has tokens r, r + P, r + 2P and so on; P divides the sequence. Windows are refused."""
+    """Rank r of P has tokens r, r + P, r + 2P ...; P divides the length. Windows are refused."""
     with members.checked():
         if mask_of(False, given["window_size"]) != mask_of(False):
             raise SpecError(
@@ -140,10 +142,11 @@ def _stripes(members: Members, name: str, operands: tuple[Any, Any, Any], given:
 def _ring_varlen(
     members: Members, name: str, operands: tuple[Any, Any, Any], given: Given
 ) -> Results:
-    """Rank r has the r-th part of every document.
+    """Rank r of P has the r-th of P equal parts of every document.
 
-    `cu_seqlens` [documents + 1] is where the own parts of documents begin, and is the same on all
-    ranks; the host reads it. `max_seqlen` is not less than the longest own part.
+    `cu_seqlens` [documents + 1] has the offsets of the documents in the shard. It is the same on
+    all ranks, and the host reads it. `max_seqlen` is at least the longest part of a document in the
+    shard.
     """
     return _of_every_document(members, name, operands, given, is_zigzag=False)
 
@@ -151,11 +154,11 @@ def _ring_varlen(
 def _zigzag_varlen(
     members: Members, name: str, operands: tuple[Any, Any, Any], given: Given
 ) -> Results:
-    """Rank r has chunks r and 2P - 1 - r of 2P of every document, one behind the other.
+    """Rank r of P has chunks r and 2P - 1 - r of 2P of every document, document by document.
 
-    `cu_seqlens` [documents + 1] is where the own parts of documents begin, and is the same on all
-    ranks; the host reads it. `max_seqlen` is not less than the longest own part. All have an even
-    length.
+    `cu_seqlens` [documents + 1] has the offsets of the documents in the shard. It is the same on
+    all ranks, and the host reads it. `max_seqlen` is at least the longest part of a document in the
+    shard. All these parts have even lengths.
     """
     return _of_every_document(members, name, operands, given, is_zigzag=True)
 
@@ -184,12 +187,12 @@ def _of_every_document(
 
 
 def _llama3(members: Members, name: str, operands: tuple[Any, Any, Any], given: Given) -> Results:
-    """Rank r has the r-th part of all documents one behind the other; K and V are gathered.
+    """Rank r of P has the r-th of P equal parts of all tokens, and gathers K and V of all ranks.
 
-    `cu_seqlens_q`, `cu_seqlens_k`, `max_seqlen_q`, `max_seqlen_k` and `local_k_slice` are what
-    `llama3_flash_attn_prepare_cu_seqlens` returned on this rank for the same `causal`; the host
-    reads them. `heads_k_stride` divides the heads of k, which are gathered all at once. Windows
-    need `causal`.
+    `llama3_flash_attn_prepare_cu_seqlens`, called on this rank with the same `causal`, returns
+    `cu_seqlens_q`, `cu_seqlens_k`, `max_seqlen_q`, `max_seqlen_k` and `local_k_slice`; the host
+    reads them. `heads_k_stride` divides the heads of k and has no other effect: all heads are
+    gathered at once. Windows need `causal`.
     """
     q, k, _ = operands
     with members.checked():
@@ -215,10 +218,13 @@ def _llama3(members: Members, name: str, operands: tuple[Any, Any, Any], given: 
 
 
 def _of_slice(rows: tuple[int, ...], columns: tuple[int, ...]) -> tuple[Document, ...]:
-    """Documents whose last query on this rank is at the last of their keys.
+    """The documents of a piece; the last query of each is at the position of its last key.
+
+    Args:
+      rows, columns: [documents + 1] offsets of the queries and of the keys.
 
     Raises:
-      SpecError: there are not as many of queries as of keys, or a query has no key.
+      SpecError: the numbers of documents differ, or a document has more queries than keys.
     """
     if len(rows) != len(columns):
         raise SpecError(
@@ -236,7 +242,7 @@ def _of_slice(rows: tuple[int, ...], columns: tuple[int, ...]) -> tuple[Document
 def _agreed(
     members: Members, name: str, operands: tuple[Any, ...], given: Given, **options: Any
 ) -> Any:
-    """`checked_call` of shards of one length, without what this package has no arguments for."""
+    """`checked_call` for equal shards; options that ring-flash-attn does not have are left out."""
     missing = dict.fromkeys(("score_mod", "mask_mod", "sinks", "device", "cu_seqlens"))
     options = {**missing, "layout": "contiguous", "scale": given["softmax_scale"], **options}
     return checked_call(members, name, operands, **options)
@@ -250,10 +256,14 @@ def _check_packed(q: Any, k: Any, v: Any) -> None:
 
 
 def _starts(given: Given, name: str, longest: str, tokens: int) -> tuple[int, ...]:
-    """Where documents begin, and how many tokens there are.
+    """The offsets of documents, up to `tokens`.
+
+    Args:
+      name: the argument with the offsets.
+      longest: the argument with the length of the longest document.
 
     Raises:
-      SpecError: they do not rise from 0 to that, or a document is longer than it may be.
+      SpecError: the offsets do not rise from 0 to `tokens`, or a document is longer than `longest`.
     """
     starts = _rising(name, given[name])
     if starts[-1] != tokens:
@@ -273,13 +283,13 @@ def _rising(name: str, cu_seqlens: Any) -> tuple[int, ...]:
 
 
 def _functions(name: str, attend: Attend, lengths: str) -> tuple[Callable[..., Any], ...]:
-    """The functions of q, k and v; of q and kv; and of qkv.
+    """The three public functions of a scheme: of (q, k, v), of (q, kv) and of (qkv).
 
     Args:
-      name: with `{}` where the name says that operands are packed.
-      lengths: the arguments between operands and options, all of which have to be given.
+      name: the public name, with `{}` in the place of `kvpacked_` and `qkvpacked_`.
+      lengths: names of the required arguments between operands and options.
     """
-    options = Options([*passed(lengths, REQUIRED), *ROWS])
+    options = Options([*passed(lengths, REQUIRED), *OPTIONS])
     rank = 4 if lengths else 5
 
     def attended(public: str, operands: tuple[Any, Any, Any], given: Given) -> Any:
@@ -302,17 +312,20 @@ def _functions(name: str, attend: Attend, lengths: str) -> tuple[Callable[..., A
         public = name.format(packed)
         vars_of: Any = function
         vars_of.__name__ = vars_of.__qualname__ = public
-        vars_of.__doc__ = f"As ring-flash-attn's `{public}`. {attend.__doc__}"
+        vars_of.__doc__ = f"Computes ring-flash-attn's `{public}`. {attend.__doc__}"
         positions = f"{operands} {lengths} {POSITIONS}"
         found.append(outside_graphs(adapter(NEUTRAL, positions, options=options)(function)))
     return tuple(found)
 
 
 def _unpacked(packed: Any, name: str, rank: int) -> Any:
-    """The parts of a packed tensor: views, of which a rank of 5 has a batch.
+    """The operands in a packed tensor, as views.
+
+    Args:
+      rank: the rank that the tensor must have, 5 with a batch axis and 4 without.
 
     Raises:
-      SpecError: it has another shape.
+      SpecError: the tensor has another shape.
     """
     check_sendable(name, packed, has_gradient=True)
     if packed.dim() != rank or packed.shape[-3] != len(name):

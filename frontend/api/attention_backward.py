@@ -1,4 +1,4 @@
-"""`attention_backward`: checks what attention was computed from and plans its gradients."""
+"""`attention_backward`: checks the arguments and plans the gradients of attention."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ WANTED = ("q", "k", "v", "sinks")  # arguments that have gradients, in the order
 OF_FORWARD = (
     *("return_lse", "out_dtype", "schedule", "query_tiles", "tile_order"),
     *("num_splits", "split_size", "sm_margin"),
-)  # arguments of attention of which gradients do not depend
+)  # arguments of `attention` that the gradients do not depend on
 
 
 class Gradients(NamedTuple):
-    """The gradients of what a call of attention is given, each of the shape and dtype of that.
+    """The gradients of the arguments of `attention`, each of its argument's shape and dtype.
 
     Attributes:
-      dq, dk, dv: of its operands; None where one is not wanted.
-      dsinks: of the logits of sinks; None without any, or where it is not wanted.
-      captured: of tensors that `score_mod` captures, by the names that were asked for.
+      dq, dk, dv: the gradients of the operands; None if not requested.
+      dsinks: the gradient of the sinks' logits; None without sinks, or if not requested.
+      captured: the gradients of arrays that `score_mod` captures, by the requested names.
     """
 
     dq: Any
@@ -82,10 +82,10 @@ def _offered(sinks: object | None) -> tuple[str, ...]:
 
 
 def wanted_of(names: Sequence[str] | None, offered: tuple[str, ...]) -> tuple[str, ...]:
-    """The arguments whose gradients are wanted, in the order of `offered`; all if None.
+    """The arguments whose gradients are requested, in the order of `offered`; all if None.
 
     Raises:
-      SpecError: names of others.
+      SpecError: `names` has a name that is not in `offered`.
     """
     if names is None:
         return offered
@@ -132,41 +132,42 @@ class AttentionBackwardCall(SequenceArguments, _BackwardOperands):
 def attention_backward(call: AttentionBackwardCall) -> Plan:
     """The gradients of q, k and v of `attention`, from the gradient of its output.
 
-    Three kernels: one sums up O x dO along each row, one keeps keys and values in place while
-    queries stream past them, one keeps queries. None adds to memory, so the same call gives the
-    same bits; see `deterministic`.
+    Three kernels compute them. The first one sums O x dO along each row. The second one keeps key
+    tiles in place while queries stream past them, the third one query tiles while keys stream. None
+    adds to memory atomically, so the same call gives the same bits; see `deterministic`.
 
     Args:
-      q, k, v: as in the call of `attention`, bf16 or f16, with head sizes up to 256; in tensor
-        memory (`sm_100a`) those of k and v together up to 384.
-      o: what it returned, of q's dtype.
-      lse: what it returned with `return_lse`: [batch, heads, sq] f32, or [heads, total] with
-        `cu_seqlens_q`. O and LSE may be merged from several calls, as in ring attention: then the
-        gradients are those of the keys of this one.
-      do: as o: the gradient of O.
-      dlse: as lse: the gradient of LSE; 0 if None. That of a row that sees no key does not count.
-      mask, score_mod, mask_mod, block_mask, sinks, scale: as in that call. The derivative of the
-        modifier is made of its program (`trace`).
-      cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in that call.
-      wanted: names of the arguments whose gradients are wanted, some of `q`, `k`, `v` and `sinks`;
-        by default all. Kernels that compute none of these are not launched.
-      captured: names of arrays that `score_mod` captures, whose gradients are wanted, such as
-        `table` of `mods.alibi`; bf16, f16 or f32. An array whose elements scores of several
-        positions read, such as a table of distances, takes four of them in f32 for each query and
-        head, up to 1 GiB.
+      q, k, v: the operands of the call of `attention`, bf16 or f16, with head sizes up to 256; on
+        `sm_100a` head_dim + v_head_dim is at most 384.
+      o: O of the call, of q's dtype.
+      lse: LSE of the call, [batch, heads, sq] f32, or [heads, total] with `cu_seqlens_q`. O and LSE
+        may be merged from several calls, as in ring attention: the gradients are then the part that
+        comes from the keys of this call.
+      do: the gradient of O, of o's shape and dtype.
+      dlse: the gradient of LSE, of lse's shape and dtype; None: 0. The elements of rows that see no
+        key are ignored.
+      mask, score_mod, mask_mod, block_mask, sinks, scale: as in the call. The modifier is traced
+        (`trace`), and its program differentiated.
+      cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in the call.
+      wanted: names of the arguments whose gradients are computed, some of `q`, `k`, `v` and
+        `sinks`; by default all. Kernels that compute no such gradient are not launched.
+      captured: names of arrays that `score_mod` captures and whose gradients are computed, such as
+        `slopes` of `mods.alibi`; bf16, f16 or f32. If scores of different positions read one
+        element, as in a table of distances, the call needs four f32 copies of the array for each
+        query and head, up to 1 GiB.
       dq_dtype: dtype of dq: that of q, which is the default.
-      deterministic: whether the same call has to give the same bits. False allows a kernel that
-        computes each score once for all gradients and adds those of queries to f32 memory, in an
-        order that depends on timing; with True blocks of keys add in order. That kernel is there
-        for warpgroup products (`sm_90a`) and head sizes up to 128, without modifiers, block masks,
-        and sinks together with dlse. False also allows gradients of captured arrays for which that
-        memory is not there: all add to the same elements in any order, which is slow.
+      deterministic: whether the same call must give the same bits. On `sm_90a` there is a kernel
+        that computes each score once for all gradients, and adds dQ to f32 memory: in any order
+        with False, in the order of key blocks with True. It takes head sizes up to 128, and neither
+        modifiers, block masks, nor sinks together with dlse. False also allows gradients of
+        captured arrays that would need more memory than that: their parts are added to the same
+        elements in any order, which is slow.
       device, stream: as of `attention`.
 
     Returns:
-      Gradients(dq, dk, dv, dsinks, captured) in q's kind of array; dq, dk and dv of the shapes and
-      dtypes of q, k and v, None for those that are not wanted. A query that sees no key, and a key
-      that no query sees, have gradients of 0. Rows of no sequence are not written.
+      Gradients(dq, dk, dv, dsinks, captured): arrays of q's library; dq, dk and dv have the shapes
+      and dtypes of q, k and v, and are None if not requested. The gradients of a query that sees no
+      key, and of a key that no query sees, are 0. Rows outside of every sequence are not written.
 
     Raises:
       SpecError: an argument is wrong, or has no kernel; nothing was launched.
@@ -267,19 +268,19 @@ def attention_backward(call: AttentionBackwardCall) -> Plan:
 
 
 class _Kernel(NamedTuple):
-    """A kernel of gradients, and the arguments that no other one has."""
+    """A kernel of gradients, and the arguments that only this kernel has."""
 
     spec: GradientsRequest
     own: Mapping[str, object]
 
     def with_adjoints(self, gradients: Sequence[CapturedGradient]) -> _Kernel:
-        """The kernel that also writes its parts of gradients of captured tensors."""
+        """The kernel that also writes its parts of the gradients of captured arrays."""
         of_keys = self.spec.operation == KvGradientsSpec.operation
         adjoints = tuple(x.adjoint for x in gradients if x.of_keys == of_keys)
         return self._replace(spec=dataclasses.replace(self.spec, adjoints=adjoints))
 
     def is_for(self, wanted: Sequence[str]) -> bool:
-        """Whether a result of it is wanted."""
+        """Whether the kernel computes a requested gradient."""
         return any(f"d{name}" in self.spec.results for name in wanted)
 
     def step(self, arguments: Mapping[str, object]) -> Step:
@@ -297,9 +298,9 @@ def _kernel(
     """The kernel with the modifier of the call and the lists of its block mask.
 
     Args:
-      plain: the request without these.
-      choice: for the request.
-      operands: the views of q, k and v.
+      plain: the request without modifier and lists.
+      choice: the choice for `plain`.
+      operands: the views of q, k and v, by name.
 
     Raises:
       SpecError: a function cannot be traced, or has no derivative.
@@ -321,7 +322,7 @@ def _kernel(
 
 
 def _check_offered(call: AttentionBackwardCall) -> None:
-    """Refuses what attention has and its gradients have not.
+    """Refuses arguments of `attention` that its gradients do not support.
 
     Raises:
       SpecError: names the argument.
@@ -334,7 +335,7 @@ def _check_offered(call: AttentionBackwardCall) -> None:
 
 
 def _check_dtypes(call: AttentionBackwardCall, attention: MhaSpec) -> None:
-    """Refuses elements that no kernel has, of operands and of dq.
+    """Refuses dtypes of operands and of dq that no kernel has.
 
     Raises:
       SpecError: names the argument.
@@ -349,10 +350,10 @@ def _check_dtypes(call: AttentionBackwardCall, attention: MhaSpec) -> None:
 def check_rows(
     views: Mapping[str, TensorView], queries: str, attention: MhaSpec | MlaGradientsRequest
 ) -> None:
-    """Refuses an output, and numbers of its rows, of another shape or dtype than its own.
+    """Refuses o, do, lse and dlse whose shapes or dtypes do not match the operands.
 
     Args:
-      queries: the name of the operand whose rows they are of.
+      queries: the name of the operand of queries.
 
     Raises:
       SpecError: names the argument.

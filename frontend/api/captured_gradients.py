@@ -1,12 +1,12 @@
-"""Gradients of tensors that a score modifier captures: which there are, and their launches.
+"""Gradients of tensors that a score modifier captures: their memory and their launches.
 
-A kernel of gradients writes what scores pass on to elements of the tensor, each or summed up along
-a row, and further launches sum this up. Memory has an axis for each coordinate of scores (batch,
-head, query, key) by which several would write to an element, so that none has to be added to
-another in memory. Where coordinates are no axes of the tensor, as those of a distance, it has an
-axis for each query, and one for the keys that one thread has, which adds them in their order. Where
-that would take too much of it, and any order will do, they are added to the elements themselves:
-scores that lie far apart wait for one another then.
+A kernel of gradients writes the contribution of each score, or their sum along a row, to parts in
+memory, and further launches sum the parts. The parts have an axis for each coordinate of scores
+(batch, head, query, key) along which several scores read one element, so that no two scores write
+to one place. If an index of the tensor is not a coordinate, as a distance, the parts have an axis of
+queries and an axis of `KEY_PARTS`: each thread then adds the contributions of its keys, in their
+order, to elements of its own. If that takes too much memory, and any order of additions is allowed,
+scores are added to the elements of the tensor atomically, which is slow.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ from attn_mlir.errors import SpecError, no_kernel, shown
 from attn_mlir.runtime.call.tensors import Extended, view
 
 OFFERED = f"gradients are those of arrays of {', '.join(DTYPES)}"
-SUMMED_AT_ONCE = 256  # parts, by a thread
-ZEROED_AT_ONCE = 64  # elements
+SUMMED_AT_ONCE = 256  # parts that one thread sums
+ZEROED_AT_ONCE = 64  # elements of a row that is zeroed
 MOST_ELEMENTS = 2**31 - 1  # positions in memory are i32
-MOST_SPARSE = 2**26  # elements of memory (256 MiB) of which scores write to some only
-MOST_IN_ORDER = 2**28  # likewise (1 GiB), where it keeps the order of additions
+MOST_SPARSE = 2**26  # elements (256 MiB) of parts of which scores write only some
+MOST_IN_ORDER = 2**28  # the same (1 GiB), where the parts keep the order of additions
 
 
 class CapturedGradient(NamedTuple):
     """The gradient of a captured tensor.
 
     Attributes:
-      name: of the tensor.
-      shape, dtype: likewise.
-      read_as: its shape in the modifier's program, which may have an axis of 1 behind the others.
-      lead: coordinates of scores that are axes of the memory before those of the tensor, the last
-        maybe a name of `KEY_PARTS`; None if parts are added to its elements in any order.
-      counts: extents of these axes.
-      of_keys: whether the kernel of keys writes the parts, not that of queries.
+      name, shape, dtype: those of the tensor.
+      read_as: the tensor's shape in the modifier's program, which may have a last axis of 1 more.
+      lead: leading axes of the parts: coordinates of scores, and possibly a name of `KEY_PARTS` at
+        the end; None if scores are added to the tensor's elements in any order.
+      counts: extents of the axes `lead`.
+      of_keys: whether the kernel of dK and dV writes the parts; else that of dQ does.
     """
 
     name: str
@@ -61,7 +60,7 @@ class CapturedGradient(NamedTuple):
 
     @property
     def adjoint(self) -> tuple[str, tuple[str, ...] | None]:
-        """The name and the leading indices that a request asks a kernel for."""
+        """The name of the tensor and the leading axes of its parts, as a request has them."""
         return self.name, self.lead
 
     @property
@@ -70,18 +69,18 @@ class CapturedGradient(NamedTuple):
 
     @property
     def _parts(self) -> int:
-        """Parts of each element, with some that are 0."""
+        """Number of parts of each element, padding included."""
         return _divisible(math.prod(self.counts))
 
     @property
     def _is_result(self) -> bool:
-        """Whether parts are written to the result itself."""
+        """Whether the kernel writes to the result itself."""
         has_parts = self._parts > 1 or self.dtype != "f32"
         return not has_parts and self._elements % ZEROED_AT_ONCE == 0
 
     @property
     def workspace(self) -> list[Allocation]:
-        """The memory of the parts, and of their sums before the last ones."""
+        """The memory of the parts, and of their intermediate sums."""
         if self._is_result:
             return []
         count = -(-self._parts * self._elements // ZEROED_AT_ONCE) * ZEROED_AT_ONCE
@@ -99,7 +98,7 @@ class CapturedGradient(NamedTuple):
         return PlanView(name, (*self.counts, *self.read_as))
 
     def zeros(self) -> Step:
-        """The launch before the kernel."""
+        """The launch before the kernel, which zeroes the parts."""
         if self._is_result:
             name, count = self.result.name, self._elements
         else:
@@ -109,7 +108,7 @@ class CapturedGradient(NamedTuple):
         return Step(spec, {"accum": PlanView(name, rows)})
 
     def sums(self) -> list[Step]:
-        """The launches behind the kernel, which sum up the parts level by level."""
+        """The launches after the kernel, which sum the parts level by level."""
         steps: list[Step] = []
         left, memory = self._parts, self.workspace
         for number, source in enumerate(memory):
@@ -127,17 +126,17 @@ class CapturedGradient(NamedTuple):
 
 
 def _divisible(count: int) -> int:
-    """The least number, from this one on, of parts that can be summed up level by level."""
+    """The least number of parts, `count` or more, that can be summed level by level."""
     if count <= SUMMED_AT_ONCE:
         return count
     return SUMMED_AT_ONCE * _divisible(-(-count // SUMMED_AT_ONCE))
 
 
 def check_names(names: object) -> tuple[str, ...]:
-    """The names of the tensors whose gradients are wanted.
+    """The names of the tensors whose gradients are requested.
 
     Raises:
-      SpecError: they are no sequence of different names.
+      SpecError: `names` is not a sequence of different names.
     """
     is_list = isinstance(names, list | tuple)
     items = list(cast("Sequence[object]", names)) if is_list else [None]
@@ -159,15 +158,15 @@ def captured_gradients(
     """The gradients of captured tensors.
 
     Args:
-      names: of the tensors that are asked for.
-      program: of the modifier; None without one.
+      names: the requested tensors.
+      program: the traced modifier; None without one.
       captured: the arrays by name.
-      sizes: `batch`, `head`, and the longest lengths `q` and `k` of the call.
-      key_parts: keys that a thread has alone, as of `KEY_PARTS`.
-      in_order: whether the same call has to give the same bits.
+      sizes: extents of scores: `batch`, `head`, and the longest lengths `q` and `k` of the call.
+      key_parts: the name in `KEY_PARTS` of the keys that one thread has.
+      in_order: whether the same call must give the same bits.
 
     Raises:
-      SpecError: no tensor of that name, or one whose gradient no kernel computes.
+      SpecError: the modifier captures no tensor of that name, or its gradient has no kernel.
     """
     found = () if program is None or not names else differentiated(program).reads
     tensors = {} if program is None else {x.name: n for n, x in enumerate(program.tensors)}
@@ -217,7 +216,7 @@ def _gradient(
 def _lead(
     read: Read, shape: Sequence[int], sizes: Mapping[str, int], key_parts: str
 ) -> tuple[str, ...] | None:
-    """The coordinates of scores by which several read an element; None if they are added to it."""
+    """The leading axes of the parts, as of `CapturedGradient.lead`."""
     pairs = list(zip(read.axes, shape, strict=True))
     own = {axis for axis, extent in pairs if axis is not None and extent >= sizes[axis]}
     lead = tuple(x for x in read.pattern.depends_on if x not in own)

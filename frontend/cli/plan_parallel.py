@@ -13,7 +13,7 @@ from attn_mlir.parallel.picture import picture
 from attn_mlir.parallel.plan import CALLS, INTER
 from attn_mlir.parallel.problem import DTYPES
 
-DRAWN_RANKS = 1024  # up to which the picture goes, unless more are asked for
+DRAWN_RANKS = 1024  # largest number of ranks in the picture, unless --ranks is larger
 
 
 def add_plan_parallel(parser: argparse.ArgumentParser) -> None:
@@ -24,18 +24,18 @@ def add_plan_parallel(parser: argparse.ArgumentParser) -> None:
     )
     number = parser.add_argument
     number("length", type=tokens, help="tokens of the sequence: 131072, 128k, 1M")
-    number("--ranks", type=int, default=8, help="GPUs that share it (%(default)s)")
+    number("--ranks", type=int, default=8, help="GPUs that share the sequence (%(default)s)")
     number("--heads", type=int, default=32, help="query heads of a layer (%(default)s)")
     number("--kv-heads", type=int, default=8, help="KV heads (%(default)s)")
-    number("--head-dim", type=int, default=128, help="of K (%(default)s)")
-    number("--v-head-dim", type=int, default=None, help="of V (default: as K)")
+    number("--head-dim", type=int, default=128, help="head size of K (%(default)s)")
+    number("--v-head-dim", type=int, default=None, help="head size of V (default: that of K)")
     number("--batch", type=int, default=1, help="sequences (%(default)s)")
     number("--dtype", default="bf16", help=f"{', '.join(DTYPES)} (%(default)s)")
     number("--full", action="store_true", help="no causal mask")
     number("--training", action="store_true", help="forward and backward pass")
     number("--gpu", default="H200", help=f"{', '.join(GPUS)} (%(default)s)")
     number("--ranks-per-node", type=int, default=8, help="GPUs joined by NVLink (%(default)s)")
-    number("--intra-gbs", type=float, default=None, help="GB/s into a GPU in a node (the GPU's)")
+    number("--intra-gbs", type=float, default=None, help="GB/s into a GPU within a node")
     number("--inter-gbs", type=float, default=INTER / 1e9, help="GB/s between nodes (%(default)s)")
     number("--sm-margin", type=int, default=0, help="multiprocessors left to NCCL (%(default)s)")
     number("--isolated", action="store_true", help="one call after a pause, as benchmarks time it")
@@ -129,7 +129,7 @@ def _planned(args: argparse.Namespace, ranks: int) -> ParallelPlan:
 
 
 def tokens(text: str) -> int:
-    """A count of tokens with k or M for 2^10 or 2^20."""
+    """The number of tokens in a text, in which k stands for 2^10 and M for 2^20."""
     factor = {"k": 2**10, "m": 2**20}.get(text[-1:].lower(), 1)
     return int(text[:-1] if factor > 1 else text) * factor
 

@@ -3,9 +3,9 @@
     attn_mlir.diffusers.register()
     model.set_attention_backend("attn_mlir")
 
-The truth is the package's own `native` backend. Context parallelism is served, by Ulysses and by
-rings. Autograd gets gradients where kernels compute them. CUDA tensors run on their GPU, CPU
-tensors on the emulator.
+The results are those of the package's own `native` backend. Context parallelism works by Ulysses
+and by rings. Autograd computes the gradients of query, key and value. Kernels run on the GPU for
+CUDA tensors, and on the emulator for CPU tensors.
 """
 
 from attn_mlir.diffusers.backend import attention

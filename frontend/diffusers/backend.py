@@ -16,7 +16,7 @@ from attn_mlir.torch import sdpa_and_lse
 
 torch: Any = importlib.import_module("torch")
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)  # other classes are refused by name
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # classes of operands; subclasses are refused
 NATIVE = "diffusers.models.attention_dispatch"
 FLASH = "it is of the package's backends for FlashAttention"
 TABLE = {
@@ -44,23 +44,26 @@ def attention(
     return_lse: bool = False,
     _parallel_config: Any = None,
 ) -> Any:
-    """As the backend `native` of the package, which has no LSE.
+    """Computes what the backend `native` of the package computes, and LSE in addition.
 
     Args:
       query: [batch, sq, heads, head_dim], bfloat16 or float16.
       key: [batch, sk, kv_heads, head_dim].
       value: [batch, sk, kv_heads, v_head_dim].
-      attn_mask: of bool, True for visible scores, or floats, which are added to the scores: [batch,
-        sk], or what broadcasts to [batch, heads, sq, sk].
-      is_causal: query i sees keys 0 ... i.
+      attn_mask: bools, True for visible scores, or floats, which are added to the scores;
+        [batch, sk], or broadcastable to [batch, heads, sq, sk].
+      is_causal: whether query i sees only keys 0 ... i.
+      scale: factor of the scores; head_dim^-0.5 by default.
+      enable_gqa: whether kv_heads may be a divisor of heads.
       return_lse: also return LSE, [batch, sq, heads] in float32, natural logarithm.
-      _parallel_config: of context parallelism; `attn_mask` is then for Ulysses alone.
+      _parallel_config: the package's configuration of context parallelism; with rings, `attn_mask`
+        is refused.
 
     Returns:
-      O [batch, sq, heads, v_head_dim], with `return_lse` also LSE.
+      O [batch, sq, heads, v_head_dim]; with `return_lse` also LSE.
 
     Raises:
-      SpecError: an argument is wrong, or has no kernel: dropout, windows, other dtypes.
+      SpecError: an argument is wrong or has no kernel, such as dropout, windows or float32.
     """
     for name, x in (("query", query), ("key", key), ("value", value)):
         is_tensor = isinstance(x, torch.Tensor)
@@ -83,12 +86,13 @@ def attention(
 
 @functools.wraps(attention)
 def attention_or_native(*arguments: Any, **options: Any) -> Any:
-    """`attention`, or the package's `native` backend for a call that it refuses.
+    """Calls `attention`, and the package's `native` backend if `attention` refuses the call.
 
-    The log says so once for each reason.
+    The log reports each reason once.
 
     Raises:
-      SpecError: a call with an option that `native` has not, such as a window or LSE.
+      SpecError: the refused call has an option that `native` does not have, such as a window or
+        LSE.
     """
     try:
         return attention(*arguments, **options)

@@ -1,7 +1,8 @@
-"""Context parallelism of `diffusers`: its template calls these two functions on what a rank has.
+"""Context parallelism of `diffusers`, whose template calls `forward_op` and `backward_op`.
 
-By Ulysses a rank has all rows of some heads. In a ring it has its rows, and sees the keys of one
-rank after the other: the template merges O by LSE, and gives the backward pass the merged ones.
+With Ulysses the operands are all rows of some heads. In a ring the operands are the rank's rows and
+the keys of one rank after the other: the template merges O by LSE, and passes merged O and LSE to
+the backward pass.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ def in_parallel(
     *options: Any,
     _parallel_config: Any,
 ) -> Any:
-    """`attention` of rows that the ranks of a group share; errors of the template as well.
+    """`attention` of a sequence that is sharded over a group; the template's errors pass through.
 
     Args:
+      query, key, value, attn_mask: this rank's shards, as of `attention`.
       options: `is_causal`, `scale`, `enable_gqa` and `return_lse`, as of `attention`.
 
     Raises:
-      SpecError: a mask in a ring, whose steps would all have the same one.
+      SpecError: `attn_mask` is passed in a ring, which would apply it to the keys of every rank.
     """
     if attn_mask is not None and _parallel_config.context_parallel_config.ring_degree > 1:
         raise SpecError(
@@ -65,7 +67,7 @@ def forward_op(
     _save_ctx: bool = True,
     _parallel_config: Any = None,
 ) -> Any:
-    """O [batch, sq, heads, v_head_dim], with `return_lse` also LSE [batch, sq, heads]."""
+    """O [batch, sq, heads, v_head_dim]; with `return_lse` also LSE [batch, sq, heads] f32."""
     del dropout_p, _parallel_config  # the template passes them through
     query, key, value = (_host()._wait_tensor(x) for x in (query, key, value))
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
@@ -89,7 +91,7 @@ def backward_op(
     out: Any = None,
     lse: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """The gradients of query, key and value; what is given replaces what was saved."""
+    """The gradients of query, key and value; tensors that are passed replace the saved ones."""
     given = (query, key, value, out, lse)
     operands = [x if y is None else y for x, y in zip(ctx.saved_tensors, given, strict=True)]
     *rows, lse = map(_host()._wait_tensor, operands)

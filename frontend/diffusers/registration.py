@@ -1,7 +1,8 @@
-"""A name of ours among the backends of `diffusers`.
+"""Adds a name to the attention backends of `diffusers`.
 
-The names of backends are an enumeration, `AttentionBackendName`, to which the package offers no way
-to add one: `register` adds a member by the fields that `enum` keeps, and `unregister` removes it.
+The names of backends are members of the enumeration `AttentionBackendName`, which has no public way
+to add one: `register` adds a member through the private tables of `enum`, and `unregister` removes
+it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.fallback import wants_sdpa
 from attn_mlir.versions import check_version
 
-LEAST = (0, 42)  # the first version whose registry of backends was looked at
-BELOW = (0, 43)  # whose registry nobody has looked at
+LEAST = (0, 42)  # the first version whose registry of backends was checked
+BELOW = (0, 43)  # the first version whose registry was not checked
 NAME = "attn_mlir"
 OURS = (attention, attention_or_native)
 
@@ -26,7 +27,7 @@ class Registration:
     """The result of `register`: as a context manager it unregisters the name.
 
     Attributes:
-      name: of the backend.
+      name: the name of the backend.
     """
 
     name: str
@@ -39,21 +40,22 @@ class Registration:
 
 
 def register(name: str = NAME, *, fallback: str | None = None) -> Registration:
-    """Makes `model.set_attention_backend(name)` a choice of every model that has backends.
+    """Registers the backend for `model.set_attention_backend(name)`.
 
-    A second call with the same name replaces the first one.
+    A second call with the same name replaces the first registration.
 
     Args:
-      name: an identifier in small letters, which no backend of the package has.
-      fallback: None: a call that no kernel takes raises. "sdpa": the package's `native` backend
-        computes it, and the log says so once for each reason.
+      name: a lower-case identifier that no backend of the package has.
+      fallback: None: a call without a kernel raises. "sdpa": the package's `native` backend
+        computes such a call, and the log reports each reason once.
 
     Returns:
-      A context manager that takes the name away again. Without `with` it stays until `unregister`.
+      A context manager that removes the name at its end. Without `with` the name stays until
+      `unregister`.
 
     Raises:
-      SpecError: another name or fallback.
-      ImportError: the package is missing, or of another version.
+      SpecError: the name or the fallback is not allowed.
+      ImportError: the package is missing, or its version is not supported.
     """
     function = attention_or_native if wants_sdpa(fallback) else attention
     requested = cast("object", name)
@@ -71,10 +73,10 @@ def register(name: str = NAME, *, fallback: str | None = None) -> Registration:
 
 
 def unregister(name: str = NAME) -> None:
-    """Takes a name away again; nothing changes where it is none of ours.
+    """Removes a name that `register` added; other names are left alone.
 
-    Models that were set to it have to be reset before: `model.reset_attention_backend()`. Where it
-    is the active backend, that which the package begins with becomes active.
+    Reset models that use the backend first: `model.reset_attention_backend()`. If it is the active
+    backend, the package's initial backend becomes active.
     """
     names, registry = _names(), _registry()
     if registry._backends.get(name) not in OURS:

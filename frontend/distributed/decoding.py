@@ -87,7 +87,7 @@ def _all_to_all(members: Members, o: Any, lse: Any, sinks: Any, device: Any) -> 
 
 
 def _reduce_scatter(members: Members, o: Any, lse: Any, sinks: Any, device: Any) -> Any:
-    """Scales O by its weight among all keys, and sums it over ranks by a reduce-scatter of heads."""
+    """Scales O by its weight among all keys, and sums it by a reduce-scatter of heads."""
     del device
     size = members.size
     if size > 1:

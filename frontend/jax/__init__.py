@@ -1,10 +1,10 @@
 """Attention for jax: inside and outside of `jax.jit`, `jax.vmap` and `jax.grad`.
 
-    from attn_mlir.jax import dot_product_attention  # in the place of jax.nn.dot_product_attention
+    from attn_mlir.jax import dot_product_attention  # replaces jax.nn.dot_product_attention
 
-Operands are bfloat16 or float16. Arrays on a GPU are computed with there, by a callback with the
-buffers of XLA and its stream; arrays on the host by the emulator. jax is imported by the first
-call.
+Operands are bfloat16 or float16. For arrays on a GPU, a callback launches kernels on XLA's stream
+and on XLA's buffers; for arrays on the host, the emulator runs the kernels. The first call imports
+jax.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ __all__ = ["BELOW", "LEAST", "attention", "dot_product_attention"]
 
 
 def attention(*arguments: Any, **options: Any) -> Any:
-    """As `attn_mlir.attention`, for arrays of jax, which may be traced.
+    """Computes `attn_mlir.attention` for arrays of jax, which may be traced.
 
-    Arrays among the arguments may be numpy's, or traced; everything else is known when jax traces
-    the call. Modifiers may read arrays of jax, traced ones as well. Rows of no sequence are 0, and
-    their LSE -inf.
+    Array arguments may be arrays of jax, traced or not, or of numpy; all other arguments must be
+    known when jax traces the call. Modifiers may read arrays of jax as well. Rows outside of every
+    sequence are 0, and their LSE is -inf.
 
-    Gradients are those of `attention_backward`, of q, k, v, sinks and what `score_mod` reads. They
-    have the same bits every time, unless `deterministic` is False, or is left out and a gradient of
-    what `score_mod` reads is wanted.
+    `attention_backward` computes the gradients of q, k, v, sinks and the arrays that `score_mod`
+    reads. They have the same bits every time, unless `deterministic` is False, or is left out while
+    the gradient of an array that `score_mod` reads is requested.
 
-    Under `jax.vmap` samples become part of the batch where every array has one and is mapped;
-    otherwise kernels are launched for one sample after the other.
+    Under `jax.vmap` the mapped axis is merged into the batch if every array has a batch axis and is
+    mapped; otherwise the kernels are launched once for each sample.
 
     Returns:
-      O, with `return_lse` (O, LSE), as of `attn_mlir.attention`.
+      O, or with `return_lse` (O, LSE), as `attn_mlir.attention` returns them.
 
     Raises:
-      SpecError: as of `attn_mlir.attention`; `out`, `device`, `stream`, `block_mask` or a cache.
-      ImportError: jax is missing, or of another version.
+      SpecError: as of `attn_mlir.attention`; or `out`, `device`, `stream`, `block_mask` or a cache
+        is passed.
+      ImportError: jax is missing, or its version is not supported.
     """
     return implementation().attention(*arguments, **options)
 

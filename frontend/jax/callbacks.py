@@ -1,8 +1,8 @@
-"""Kernels as callbacks of jax: on a GPU by `buffer_callback`, elsewhere by `pure_callback`.
+"""Kernels as callbacks of jax: `buffer_callback` on a GPU, `pure_callback` elsewhere.
 
-Both give arrays to `launched`, which sees them as memory: buffers of XLA by DLPack on a GPU, arrays
-of numpy on the host. Shapes of results come from a plan that is made when jax traces, so a call
-that no kernel takes is refused there.
+Both callbacks pass arrays to `launched`: XLA's buffers by DLPack on a GPU, arrays of numpy on the
+host. The call is planned when jax traces it. The plan gives the shapes of the results, and refuses
+a call that has no kernel.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PLANNERS = {
     "attention_backward": planner_of(attention_backward),
 }
 KINDS: tuple[DeviceKind, DeviceKind] = ("cpu", "cuda")
-BY_BUFFERS = {"cuda"}  # kinds of devices where callbacks get buffers; jax has them on hosts as well
+BY_BUFFERS = {"cuda"}  # devices that use `buffer_callback`, which jax has on hosts as well
 SAMPLES = frozenset(
     "q k v o lse do dlse seqused_q seqused_k cache_seqlens".split()
 )  # arrays whose first axis is the batch, unless sequences are packed
@@ -50,13 +50,13 @@ SAMPLES = frozenset(
 
 @dataclass(frozen=True)
 class Operation:
-    """The part of a call that is no array. jax compiles a call once for equal ones.
+    """The static part of a call: everything except its arrays. jax compiles equal ones once.
 
     Attributes:
       function: `attention` or `attention_backward`.
-      options: arguments by name.
-      program: of modifiers, or None.
-      captured: names of the arrays that it reads.
+      options: (name, value) of the static arguments.
+      program: the traced modifiers; None without modifiers.
+      captured: names of the arrays that the program reads.
     """
 
     function: str
@@ -65,7 +65,7 @@ class Operation:
     captured: tuple[str, ...] = ()
 
     def planned(self, arrays: Mapping[str, TensorView], stream: object | None = None) -> Plan:
-        """The launches, given the arrays by name; errors as of the function."""
+        """The plan of the call, given the arrays by name; errors as of the function."""
         given = {name: x for name, x in arrays.items() if name not in self.captured}
         options = dict(self.options)
         if self.program is not None:
@@ -77,8 +77,8 @@ class Operation:
 def computed(operation: Operation, arrays: Mapping[str, Any]) -> list[Any]:
     """The results of an operation, as arrays of jax.
 
-    Under `vmap` samples become part of the batch where all arrays have one; else the kernels are
-    launched for each sample.
+    Under `vmap` samples are merged into the batch if all arrays have a batch axis; otherwise the
+    kernels are launched for each sample.
 
     Raises:
       SpecError: as the function of the operation.
@@ -90,7 +90,7 @@ def computed(operation: Operation, arrays: Mapping[str, Any]) -> list[Any]:
 
 
 def _has_gpu() -> bool:
-    """Whether jax has a GPU of NVIDIA: without one nothing is planned for it."""
+    """Whether jax has an NVIDIA GPU; without one, calls are not planned for a GPU."""
     try:
         return bool(jax.devices("cuda"))
     except RuntimeError:
@@ -113,7 +113,7 @@ def _called(
         run(given, made, context.stream if kind == "cuda" else None)
 
     def on_host(*given: Any) -> list[Any]:
-        # a batch of `vmap` stands in front of the shapes, of extent 1 where an array has none
+        # `vmap` adds a leading axis to every array, of extent 1 where it does not map the array
         lead = _lead(
             [x.shape[: x.ndim - rank] for x, rank in zip(given, ranks.values(), strict=True)]
         )
@@ -138,13 +138,13 @@ def launched(
     """Launches an operation.
 
     Args:
-      ranks: of the arrays by name, without axes of `vmap`, which stand in front of these.
-      arrays: in the order of `ranks`.
-      made: memory of the results, and then of the workspace.
-      stream: of a GPU.
+      ranks: the rank of each array by name, without the leading axes of `vmap`.
+      arrays: the arrays, in the order of `ranks`.
+      made: memory of the results, then of the workspace.
+      stream: the stream on a GPU, else None.
 
     Raises:
-      SpecError: as the function of the operation, about what shapes do not show.
+      SpecError: as the function of the operation, for values that tracing did not see.
       LaunchError: a launch failed.
     """
     views = {name: view(x, name) for name, x in zip(ranks, arrays, strict=True)}
@@ -159,7 +159,7 @@ def launched(
 
 
 def _workspace(plan: Plan) -> list[Allocation]:
-    """The tensors of the workspace but for counters, which outlive a launch."""
+    """The tensors of the workspace, without counters, which are kept from launch to launch."""
     return [x for x in plan.workspace if x.dtype != "i32"]
 
 
@@ -170,7 +170,7 @@ def _at(allocation: Allocation, memory: TensorView) -> Allocation:
 def _samples(
     views: Mapping[str, TensorView], results: Sequence[TensorView], ranks: Mapping[str, int]
 ) -> Iterator[tuple[dict[str, TensorView], list[TensorView]]]:
-    """The arrays and results of each launch: one, where axes of `vmap` join the batch."""
+    """The arrays and results of each launch: one launch if `vmap`'s axes can join the batch."""
     leads = {name: x.shape[: len(x.shape) - ranks[name]] for name, x in views.items()}
     lead = _lead(leads.values())
     if not lead:
@@ -190,7 +190,7 @@ def _samples(
 
 
 def _lead(leads: Any) -> tuple[int, ...]:
-    """The extents of the axes of `vmap`, which are 1 for arrays that it does not map."""
+    """The extents of the axes of `vmap`; arrays that are not mapped have extent 1 there."""
     return tuple(next((n for n in extents if n != 1), 1) for extents in zip(*leads, strict=True))
 
 

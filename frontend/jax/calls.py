@@ -1,4 +1,4 @@
-"""Attention of arrays of jax, with its gradients: one function of a call and of its arrays."""
+"""Attention of arrays of jax as one function with a custom gradient."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Call:
     """A call of attention without its arrays.
 
     Attributes:
-      forward: computes O and LSE.
-      backward: `attention_backward` of the same call, without what is wanted.
-      refused: why there are no gradients; empty where there are.
+      forward: the operation that computes O and LSE.
+      backward: `attention_backward` of the same call, before `wanted` and `captured` are filled in.
+      refused: why the call has no gradients; "" if it has them.
       returns_lse: whether the caller gets LSE.
     """
 
@@ -36,8 +36,8 @@ class Call:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class _Wanted:
-    """Names of the arrays of which gradients are wanted."""
+class _Differentiated:
+    """Names of the arrays whose gradients are requested."""
 
     names: tuple[str, ...]
 
@@ -47,7 +47,7 @@ def attend(call: Call, arrays: Mapping[str, Any]) -> list[Any]:
     """O, and LSE if the caller gets it.
 
     Args:
-      arrays: by the names of the arguments of `attention`, and those that modifiers read.
+      arrays: array arguments of `attention` by name, and the arrays that modifiers read.
     """
     return _attend(call, dict(arrays))
 
@@ -67,8 +67,8 @@ def _forward(call: Call, arrays: Mapping[str, Any], *, returns_lse: bool) -> lis
 
 
 def _saved(call: Call, arrays: dict[str, Any]) -> tuple[list[Any], tuple[Any, ...]]:
-    """The results, and what gradients are computed from."""
-    wanted = _Wanted(tuple(name for name, x in arrays.items() if x.perturbed))
+    """The results, and the residuals for the backward pass."""
+    wanted = _Differentiated(tuple(name for name, x in arrays.items() if x.perturbed))
     values = {name: x.value for name, x in arrays.items()}
     if wanted.names and call.refused:
         raise SpecError(call.refused)
@@ -88,7 +88,7 @@ def _gradients(call: Call, saved: tuple[Any, ...], cotangents: list[Any]) -> tup
     asked = tuple(name for name in WANTED if name in wanted.names)
     captured = tuple(name for name in wanted.names if name in call.backward.captured)
     options = dict(call.backward.options) | {"wanted": asked, "captured": captured}
-    if options.get("deterministic") is None:  # sums over scores are there in any order alone
+    if options.get("deterministic") is None:  # some captured gradients need any order of additions
         options["deterministic"] = not captured
     operation = dataclasses.replace(call.backward, options=tuple(options.items()))
     made = computed(operation, given)
@@ -107,13 +107,13 @@ def _is_zero(cotangent: Any) -> bool:
 
 
 def _inside(arrays: Mapping[str, Any], side: str, shape: tuple[int, ...]) -> Any:
-    """Which rows belong to a sequence, [batch, rows] or [total]; None if all do.
+    """Which rows belong to a sequence, bools [batch, rows] or [total]; None if all of them do.
 
-    Kernels do not write the others.
+    Kernels do not write rows outside of every sequence.
 
     Args:
       side: `q` or `k`.
-      shape: of an array with these rows.
+      shape: shape of an array with these rows.
     """
     used, offsets = (arrays.get(f"{name}_{side}") for name in ("seqused", "cu_seqlens"))
     if offsets is None:

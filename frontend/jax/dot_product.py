@@ -41,27 +41,30 @@ def dot_product_attention(
     local_window_size: int | tuple[int, int] | None = None,
     return_residual: bool = False,
 ) -> Any:
-    """As `jax.nn.dot_product_attention`, differentiable by query, key, value and bias.
+    """Computes `jax.nn.dot_product_attention`, with gradients of query, key, value and bias.
 
     Args:
       query: [batch, T, N, H] or [T, N, H], bfloat16 or float16.
       key: [batch, S, K, H] or [S, K, H]; K divides N.
-      value: as key; its head size may be another.
-      bias: floats that are added to the scores: [batch, N, T, S], each 1 or that of the scores.
-      mask: of bool, True for visible scores; shapes as of bias.
-      is_causal: query i sees keys 0 ... i.
-      query_seq_lengths, key_value_seq_lengths: [batch] i32: queries and keys of each sequence; O of
-        other queries is 0.
-      local_window_size: keys before and after the query's own position that it sees.
+      value: [batch, S, K, Hv] or [S, K, Hv].
+      bias: floats that are added to the scores, [batch, N, T, S] or fewer axes; each extent is 1 or
+        that of the scores.
+      mask: bools, True for visible scores; shapes as of bias.
+      scale: factor of the scores, a number that is known when jax traces; H^-0.5 by default.
+      is_causal: whether query i sees only keys 0 ... i.
+      query_seq_lengths, key_value_seq_lengths: [batch] i32, the numbers of queries and keys of each
+        sequence; O of queries beyond is 0.
+      local_window_size: how many keys before and after its own position a query sees, as one number
+        or as two.
       return_residual: also return LSE, [batch, T, N] or [T, N] in key's dtype.
 
     Returns:
-      O of query's shape and value's head size. That of a query that sees no key is 0, where jax
-      gives the mean of value.
+      O [batch, T, N, Hv] or [T, N, Hv]; with `return_residual` also LSE. O of a query that sees no
+      key is 0, whereas jax returns the mean of value.
 
     Raises:
-      SpecError: an argument is wrong, or has no kernel: float32.
-      ImportError: jax is missing, or of another version.
+      SpecError: an argument is wrong or has no kernel, such as float32.
+      ImportError: jax is missing, or its version is not supported.
     """
     module = implementation()
     jnp = module.jax.numpy
@@ -85,7 +88,7 @@ def dot_product_attention(
     gradients: dict[str, Any] | None = None
     lengths = (query_seq_lengths, key_value_seq_lengths)
     if closed is not None and (sizes["sq"] != sizes["sk"] or lengths != (None, None)):
-        named["q_offset"] = 0  # positions from the first ones on
+        named["q_offset"] = 0  # positions count from the first query and the first key
         gradients = {"score_mod": added, "mask_mod": _from_top(closed, max(sizes.values()), seen)}
     named = {name: x for name, x in named.items() if x is not None}
     try:
@@ -105,7 +108,7 @@ def _mask(is_causal: bool, window: Any) -> Mask | None:
     """The mask in closed form; None for full attention.
 
     Raises:
-      SpecError: a window that is none.
+      SpecError: the window is not one or two integers.
     """
     if window is None:
         return causal() if is_causal else None
@@ -119,7 +122,12 @@ def _mask(is_causal: bool, window: Any) -> Mask | None:
 
 
 def _from_top(mask: Mask, most: int, seen: MaskMod | None) -> MaskMod:
-    """The predicate of a mask for as many keys as queries, and another predicate."""
+    """The predicate of a mask whose positions count from the top left, combined with another one.
+
+    Args:
+      most: a bound of the numbers of queries and keys.
+      seen: the other predicate, or None.
+    """
 
     def from_top(b: Any, h: Any, q: Any, k: Any) -> Any:
         return mask.visible(q, k, most, most)

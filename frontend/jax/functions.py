@@ -1,4 +1,4 @@
-"""`attention` for arrays of jax: which parts of a call are arrays."""
+"""`attention` for arrays of jax: splits a call into arrays and static arguments."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ REFUSED = {
     "stream": "jax has its own",
     "block_mask": "pass its mask, or mask_mod",
 }
-OF_BACKWARD = frozenset(inspect.signature(attention_backward).parameters)
+BACKWARD_ARGUMENTS = frozenset(inspect.signature(attention_backward).parameters)
 
 
 def attention(*arguments: Any, **options: Any) -> Any:
-    """`attn_mlir.attention` of arrays of jax, which `attn_mlir.jax.attention` describes."""
+    """The implementation of `attn_mlir.jax.attention`, which describes it."""
     try:
         bound = SIGNATURE.bind(*arguments, **options)
     except TypeError:
@@ -56,15 +56,15 @@ def attention(*arguments: Any, **options: Any) -> Any:
 def call_of(
     named: Mapping[str, Any], gradients: Mapping[str, Any] | None = None, *, return_lse: bool
 ) -> tuple[Call, dict[str, Any]]:
-    """A call without its arrays, and these by name.
+    """The static part of a call, and its arrays by name.
 
     Args:
-      named: arguments of `attention`, without those that are None and `return_lse`.
-      gradients: those of `attention_backward` in the place of `mask` and modifiers, where they have
-        to be others; reads the same arrays.
+      named: arguments of `attention`, without `return_lse` and arguments that are None.
+      gradients: `mask` and modifiers for `attention_backward`, if they differ from those of
+        `attention`; they read the same arrays.
 
     Raises:
-      SpecError: an argument is no array where it has to be one, or the other way round.
+      SpecError: an argument that must be an array is not one, or a static argument is an array.
     """
     arrays = {name: as_array(name, x) for name, x in named.items() if _is_array(name, x)}
     static = {name: x for name, x in named.items() if name not in arrays}
@@ -77,7 +77,7 @@ def call_of(
         static |= {name: x for name, x in gradients.items() if name not in MODIFIERS}
         program, again = trace_sources(*(gradients.get(name) for name in MODIFIERS))
         assert tuple(again) == names, "modifiers of gradients read what those of the call read"
-    others = [x for x in (*arrays, *static) if x not in OF_FORWARD and x not in OF_BACKWARD]
+    others = [x for x in (*arrays, *static) if x not in OF_FORWARD and x not in BACKWARD_ARGUMENTS]
     refused = ""
     if others:
         refused = no_kernel(
@@ -85,7 +85,7 @@ def call_of(
             "gradients are those of attention without it",
             context="where a gradient is wanted",
         )
-    options = tuple((name, x) for name, x in static.items() if name in OF_BACKWARD)
+    options = tuple((name, x) for name, x in static.items() if name in BACKWARD_ARGUMENTS)
     backward = Operation("attention_backward", options, program, names)
     arrays |= {name: _read(name, x) for name, x in captured.items()}
     return Call(forward, backward, refused, return_lse), arrays
@@ -95,7 +95,8 @@ def _is_array(name: str, value: object) -> bool:
     """Whether an argument is an array.
 
     Raises:
-      SpecError: it must not be one.
+      SpecError: an array is passed for a static argument, or a value is neither an array nor
+        hashable.
     """
     if name in ("q", "k", "v"):
         return True
@@ -103,7 +104,7 @@ def _is_array(name: str, value: object) -> bool:
         is_number = name not in ARRAYS or as_int(value) is not None
         if not is_number or not isinstance(
             value, Hashable
-        ):  # a call is compiled once for equal ones
+        ):  # jax compiles a call once for equal static arguments
             as_array(name, value)
         return False
     if name not in ARRAYS:
@@ -115,7 +116,7 @@ def as_array(name: str, value: object) -> Any:
     """An argument as an array of jax.
 
     Raises:
-      SpecError: it is none.
+      SpecError: it is not an array.
     """
     if isinstance(value, CACHES):
         raise SpecError(f"{name} is a {type(value).__name__}: pass k and v as arrays of jax")
@@ -131,7 +132,7 @@ def as_array(name: str, value: object) -> Any:
 
 
 def _read(name: str, value: object) -> Any:
-    """An array that modifiers read, as kernels take it: with an axis at least.
+    """An array that modifiers read, with at least one axis, as kernels take it.
 
     Raises:
       SpecError: jax would change its dtype.

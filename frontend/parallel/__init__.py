@@ -1,4 +1,4 @@
-"""Plans attention of long sequences over ranks: which scheme, how long, how many bytes.
+"""Predicts time, bytes and memory of attention of a long sequence over ranks, and picks a scheme.
 
 Nothing here imports torch or sends anything; `attn_mlir.distributed` runs the schemes.
 """

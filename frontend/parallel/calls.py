@@ -1,4 +1,4 @@
-"""Times of calls on one GPU: attention, merges, copies. All of attention's at burst speed."""
+"""Times of calls on one GPU: attention at burst speed, merges, copies."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ MAX_SLOTS = 8  # partial O's that `attn_mlir.distributed.merging` keeps before i
 
 @dataclass(frozen=True)
 class Software:
-    """How a program of context parallelism works beside its attention.
+    """The implementation of context parallelism that is modelled.
 
     Attributes:
-      name: for tables.
-      forward, backward: rates of its kernels; None: the GPU's row, which has ours.
-      merges_pairwise: each partial O is merged into a running f32 one, else up to eight are kept
-        and merged at once.
-      packs: K and V are copied into one message and, if pulled, into symmetric memory; an
-        all-gather within a node is pulled.
-      kernels: small and large, for each call of attention.
-      passes: times that a scheme which exchanges heads reads and writes (q, k and v; O) besides.
+      name: the name in tables.
+      forward, backward: rates of its attention kernels; None: those of the GPU's row, ours.
+      merges_pairwise: whether each partial O is merged into a running f32 O; else up to eight
+        partial O are kept, and merged at once.
+      packs: whether K and V are copied into one message and, if pulled, into symmetric memory; an
+        all-gather within a node is then pulled.
+      kernels: kernels that are launched for each call of attention, small ones included.
+      passes: how often an exchange of heads copies (q, k and v; O), beside the transfer.
     """
 
     name: str = "attn_mlir.distributed"
@@ -41,7 +41,7 @@ OURS = Software()
 
 @dataclass(frozen=True)
 class Calls:
-    """Times of one rank's calls."""
+    """Times of one rank's calls, in seconds."""
 
     gpu: Gpu
     problem: Problem
@@ -69,10 +69,11 @@ class Calls:
         """Seconds of one call at burst speed.
 
         Args:
-          rows, keys: of each sequence.
+          rows, keys: queries and keys of each sequence.
           heads: query heads.
-          is_square: causal, of as many rows as keys.
-          backward: the backward pass of the call.
+          is_square: whether the call is causal, with equally many rows and keys; else it has no
+            mask.
+          backward: whether it is the backward pass.
         """
         p, rate = self.problem, self.rate(backward)
         if not rows or not keys:
@@ -95,15 +96,15 @@ class Calls:
         return min(seconds, burst) + max(0.0, seconds - burst) * rate.burst / rate.sustained
 
     def copied(self, count: float, times: int = 1) -> float:
-        """Seconds of kernels that read and write so many bytes, each once."""
+        """Seconds of `times` kernels, each of which reads and writes `count` bytes."""
         return times * (2 * count / self.gpu.memory_bandwidth + KERNEL) if count else 0.0
 
     def merge(self, parts: int, o_bytes: float) -> float:
-        """Seconds in which partial results become O.
+        """Seconds in which partial results are merged into O.
 
         Args:
-          parts: calls whose results a row has, of the row that has the most.
-          o_bytes: of O of one rank, 2 bytes for each element.
+          parts: partial results of the row that has the most.
+          o_bytes: bytes of O of one rank, 2 for each element.
         """
         if parts <= 1:
             return 0.0

@@ -1,6 +1,6 @@
-"""Rates of GPUs: products of attention, memory, links between the GPUs of a node.
+"""Rates of GPUs: attention kernels, memory, links between the GPUs of a node.
 
-Measured rates are those of an H200. The other rows scale them, as their sources say.
+The rates of the H200 are measured. The other rows are scaled from them, as `source` says.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ BY_HEAD_DIM = ((64, 0.78), (96, 0.87), (128, 1.0), (160, 1.04), (256, 1.05))
 class Rate:
     """The speed of an attention kernel at head size 128, in 16-bit types.
 
-    A work tile takes (keys + overhead_keys) / burst: its prologue and epilogue cost as much as so
-    many keys. After `burst_seconds` of work the chip reaches its power limit and clocks lower.
+    The time of a work tile is proportional to keys + overhead_keys: its prologue and epilogue take
+    as long as `overhead_keys` keys. After `burst_seconds` of work the chip reaches its power limit,
+    and its clock falls.
 
     Attributes:
       burst: FLOP/s before the power limit.
       sustained: FLOP/s at the power limit.
-      burst_seconds: work after which the limit holds.
-      overhead_keys: of a work tile.
-      causal_decay_keys: a causal call of S queries to S keys is slower by 1 + S / this; 0: it is
-        not.
+      burst_seconds: seconds of work before the power limit is reached.
+      overhead_keys: cost of prologue and epilogue of a work tile, in keys.
+      causal_decay_keys: a causal call of S queries to S keys is slower by the factor
+        1 + S / causal_decay_keys; 0: by no factor.
     """
 
     burst: float
@@ -44,14 +45,14 @@ class Gpu:
     """One GPU.
 
     Attributes:
-      name: as users write it.
+      name: the name that users write.
       sms: streaming multiprocessors.
-      memory_bytes: HBM.
+      memory_bytes: bytes of HBM.
       memory_bandwidth: bytes/s that an elementwise kernel reaches.
-      forward, backward: of our kernels.
-      intra_bandwidth: bytes/s that one GPU receives from another one of its node by copy engines.
-      peak: dense 16-bit FLOP/s, vendor.
-      source: of the numbers.
+      forward, backward: rates of our kernels.
+      intra_bandwidth: bytes/s that copy engines of one GPU read from another GPU of its node.
+      peak: dense 16-bit FLOP/s, by the vendor.
+      source: where the numbers come from.
     """
 
     name: str
@@ -70,12 +71,12 @@ class Gpu:
 # of a GPU that is always busy ends at 676 (docs/lab/performance.md, 2026-11-23), and its left end
 # gives the overhead: 541 at 1,024 keys, 635 at 4,096.
 HOPPER_FORWARD = Rate(burst=800e12, sustained=703e12)
-# Five products, the same bits in each run: 472 to 498 TFLOP/s at 16,384 positions on a busy GPU
+# Five matrix products, deterministic: 472 to 498 TFLOP/s at 16,384 positions on a busy GPU
 # (docs/lab/performance.md, gradients, 2026-11-28); 548 in one call of 32,768 (several GPUs).
 HOPPER_BACKWARD = Rate(burst=560e12, sustained=500e12, overhead_keys=280)
-# No Blackwell was measured. 1500 TFLOP/s is what FlashAttention-4 keeps up (at best 1605 to 1613,
-# arXiv 2603.05451); the backward pass scales as on Hopper. A tile that is twice as fast loses twice
-# as many keys to its prologue.
+# No Blackwell was measured. FlashAttention-4 sustains 1500 TFLOP/s (at best 1605 to 1613, arXiv
+# 2603.05451); the backward pass is scaled as on Hopper. The prologue takes as long as on Hopper, so
+# at twice the rate it costs twice as many keys.
 BLACKWELL_FORWARD = Rate(burst=1500e12, sustained=1500e12, overhead_keys=600)
 BLACKWELL_BACKWARD = Rate(burst=1050e12, sustained=1050e12, overhead_keys=560)
 
@@ -120,10 +121,10 @@ GPUS = {
 
 
 def gpu_named(name: object) -> Gpu:
-    """A GPU of the table.
+    """The row of `GPUS` with this name.
 
     Raises:
-      SpecError: there is none of this name.
+      SpecError: no row has this name.
     """
     found = GPUS.get(name.upper()) if isinstance(name, str) else None
     if found is None:
@@ -132,7 +133,7 @@ def gpu_named(name: object) -> Gpu:
 
 
 def head_dim_factor(head_dim: int, v_head_dim: int) -> float:
-    """The speed at a head size, relative to 128."""
+    """The rate at these head sizes, relative to head size 128."""
     mean = (head_dim + v_head_dim) / 2
     places = [x for x, _ in BY_HEAD_DIM]
     if mean <= places[0]:

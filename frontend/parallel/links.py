@@ -13,8 +13,8 @@ Collective = Literal["gather", "swap", "shift"]
 
 MIB = 2**20
 SIZES = (1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB)
-# GB/s that a rank receives over NCCL 2.28.9, H200, NVLS off, 27 November 2026, by bytes of the
-# whole output (gather), of all parts that a rank sends (swap), of the message (shift).
+# GB/s that a rank receives over NCCL 2.28.9, H200, NVLS off, 27 November 2026, by `SIZES`: bytes of
+# the whole output (gather), of all parts that a rank sends (swap), of the message (shift).
 MEASURED: dict[tuple[Collective, int], tuple[float, ...]] = {
     ("gather", 2): (35, 148, 214, 244, 268),
     ("swap", 2): (33, 162, 237, 281, 332),
@@ -23,7 +23,7 @@ MEASURED: dict[tuple[Collective, int], tuple[float, ...]] = {
     ("swap", 4): (46, 189, 266, 308, 335),
     ("shift", 4): (29, 133, 157, 302, 360),
 }
-REFERENCE = 385e9  # bytes/s that copy engines reached on that link
+REFERENCE = 385e9  # bytes/s that copy engines reached on the same link
 LATENCY = 12e-6  # of a small NCCL call in a graph: 10 to 14 us (same day)
 SMALL = 16 * 1024  # bytes up to which a call takes no longer
 COPY_LATENCY = 10e-6  # of a copy and its event; assumption: 75 us were measured within one process
@@ -34,16 +34,16 @@ HOP, NODE_HOP = 2e-6, 14e-6  # of a step of NCCL's ring within and between nodes
 
 @dataclass(frozen=True)
 class Links:
-    """The links of a cluster: bytes/s that one GPU receives, one direction.
+    """The links of a cluster; bandwidths are bytes/s that one GPU receives in one direction.
 
     Attributes:
-      intra: within a node, of long copies.
-      inter: between nodes, of the port of one GPU. 46 to 48 of the 50 GB/s of NDR InfiniBand are
-        usual (NVIDIA/nccl-tests issue 290), 45.7 where four nodes reach 365.8 GB/s with 8 ports
-        each (issue 309).
+      intra: bandwidth of long copies within a node.
+      inter: bandwidth between nodes, of one GPU's port. Usual are 46 to 48 of the 50 GB/s of NDR
+        InfiniBand (NVIDIA/nccl-tests issue 290); four nodes with 8 ports each reach 365.8 GB/s,
+        45.7 for each port (issue 309).
       ranks_per_node: GPUs of a node.
-      curve: ranks, 2 or 4, of the measured row that gives NCCL's overhead; 0: by the ranks of a
-        call, up to 4.
+      curve: number of ranks, 2 or 4, whose row of `MEASURED` gives NCCL's overhead; 0: 2 for calls
+        of two ranks, else 4.
     """
 
     intra: float
@@ -62,23 +62,23 @@ class Links:
 
     @property
     def of_node(self) -> Links:
-        """The same with all ranks in one node."""
+        """The links with all ranks in one node."""
         return replace(self, ranks_per_node=2**31)
 
     def nodes(self, ranks: int) -> int:
-        """Nodes that so many ranks fill."""
+        """Number of nodes that the ranks occupy."""
         return -(-ranks // self.ranks_per_node)
 
     def copy(self, count: float) -> float:
-        """Seconds of a copy of so many bytes by copy engines, within a node."""
+        """Seconds of a copy of `count` bytes by copy engines, within a node."""
         return COPY_LATENCY + count / self.intra if count else 0.0
 
     def shift(self, count: float, ranks: int) -> float:
-        """Seconds in which all ranks send to the next rank over NCCL; the slowest pair of a ring.
+        """Seconds in which all ranks of a ring send to the next rank over NCCL.
 
         Args:
           count: bytes that each rank sends.
-          ranks: of the ring.
+          ranks: ranks of the ring; its slowest pair determines the time.
         """
         if ranks == 1 or not count:
             return 0.0
@@ -107,7 +107,7 @@ class Links:
         """Seconds of an all-to-all.
 
         Args:
-          count: bytes that a rank has for all ranks, itself included.
+          count: bytes that a rank has for all ranks together, itself included.
         """
         if ranks == 1 or not count:
             return 0.0
@@ -123,9 +123,9 @@ class Links:
 
 
 def overhead(kind: Collective, ranks: int, count: float) -> float:
-    """Seconds that NCCL took beyond its latency and the bytes at copy engines' speed.
+    """Seconds that NCCL takes beyond its latency and a transfer at the speed of copy engines.
 
-    Between measured sizes they are interpolated over the logarithm of bytes.
+    They are interpolated between the measured sizes, linearly in the logarithm of bytes.
     """
     of_ranks = 2 if ranks == 2 else 4
     measured = MEASURED[kind, of_ranks]

@@ -1,4 +1,4 @@
-"""Time per scheme over the number of ranks, as SVG."""
+"""Draws the time of each scheme over the number of ranks, as SVG."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-WIDTH, HEIGHT = 520, 300  # of the axes, in pixels
-LEFT, TOP, RIGHT, BELOW = 70, 40, 150, 56  # beside them
+WIDTH, HEIGHT = 520, 300  # of the plot area, in pixels
+LEFT, TOP, RIGHT, BELOW = 70, 40, 150, 56  # margins of the plot area, in pixels
 COLOURS = {
     "limit": "#999999",
     "ring-pull": "#c0392b",
@@ -23,7 +23,7 @@ def picture(lines: Mapping[str, Points], title: str, caption: str) -> str:
     """The SVG text; both axes are logarithmic.
 
     Args:
-      lines: by name of a scheme, or `limit`; at least one point in all.
+      lines: points by the name of a scheme, or `limit`; they have at least one point together.
       title, caption: one line each.
     """
     ranks = sorted({x for points in lines.values() for x in points})
@@ -64,7 +64,7 @@ def picture(lines: Mapping[str, Points], title: str, caption: str) -> str:
 
 
 def _line(name: str, points: Sequence[tuple[float, float]], number: int) -> list[str]:
-    """A line with its entry in the legend."""
+    """The SVG elements of a line and of its entry in the legend."""
     colour = COLOURS.get(name, "#333333")
     dash = ' stroke-dasharray="5 4"' if name == "limit" else ""
     stroke = f'stroke="{colour}" stroke-width="2" fill="none"{dash}'
@@ -84,6 +84,6 @@ def _line(name: str, points: Sequence[tuple[float, float]], number: int) -> list
 
 
 def _named(power: int) -> str:
-    """10 to a power of seconds, with its unit."""
+    """10^power seconds, with a unit."""
     unit, exponent = {-2: ("µs", 6), -1: ("ms", 3)}.get(power // 3, ("s", 0))
     return f"{10 ** (power + exponent):g} {unit}"

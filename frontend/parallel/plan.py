@@ -1,4 +1,4 @@
-"""`plan_parallel`: which scheme for a sequence on so many ranks, and what it costs."""
+"""`plan_parallel`: picks a scheme for a sequence over ranks, and predicts its cost."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from attn_mlir.parallel.problem import Problem
 from attn_mlir.parallel.schemes import SCHEMES, Prediction, limit, predict
 
 GB = 1e9
-INTER = 45e9  # bytes/s, of NDR InfiniBand, a port for each GPU: see `Links`
-MIN_GBS, MAX_GBS = 1e-6, 1e6  # of a link
-LEVEL = 0.02  # schemes so close are level, and the one that needs the least memory is picked
+INTER = 45e9  # bytes/s of NDR InfiniBand with one port for each GPU: see `Links`
+MIN_GBS, MAX_GBS = 1e-6, 1e6  # bounds of a link's bandwidth
+LEVEL = 0.02  # relative difference within which the scheme with the least memory is picked
 CALLS = {
     "ring-pull": "ring_attention on the GPUs of one host",
     "ring-nccl": "ring_attention",
@@ -27,15 +27,15 @@ CALLS = {
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """The schemes for a problem.
+    """Predictions for all schemes, and the picked scheme.
 
     Attributes:
-      problem, gpu, links: as given, with defaults filled in.
-      predictions: one of each scheme.
-      one_rank: seconds of one GPU that has the whole sequence, whether or not it has the memory.
-      picked: of the fastest possible schemes within 2 % the one of the least memory, by name;
-        None: there is none.
-      reason: why, in a sentence.
+      problem, gpu, links: the arguments, with defaults filled in.
+      predictions: one for each scheme.
+      one_rank: seconds of one GPU that has the whole sequence, whether or not its memory suffices.
+      picked: name of the scheme that needs the least memory among those within 2 % of the fastest
+        possible one; None if no scheme is possible.
+      reason: a sentence that explains the choice.
     """
 
     problem: Problem
@@ -47,10 +47,10 @@ class ParallelPlan:
     reason: str
 
     def __getitem__(self, scheme: str) -> Prediction:
-        """The prediction of a scheme.
+        """The prediction for a scheme.
 
         Raises:
-          SpecError: there is none of this name.
+          SpecError: no scheme has this name.
         """
         for x in self.predictions:
             if x.scheme == scheme:
@@ -58,11 +58,11 @@ class ParallelPlan:
         raise SpecError(f"scheme must be one of {', '.join(SCHEMES)}, got {shown(scheme)}")
 
     def efficiency(self, scheme: str) -> float:
-        """One rank's time over that of all ranks together, in shares of 1."""
+        """The time of one rank over the summed time of all ranks, 1 at best."""
         return self.one_rank / (self[scheme].seconds * self.problem.ranks)
 
     def json(self) -> dict[str, Any]:
-        """Plain values, seconds and bytes."""
+        """The plan as plain values, in seconds and bytes."""
         schemes = [
             asdict(x) | {"efficiency": self.efficiency(x.scheme), "call": CALLS[x.scheme]}
             for x in self.predictions
@@ -98,29 +98,31 @@ def plan_parallel(
     isolated: bool = False,
     software: Software = OURS,
 ) -> ParallelPlan:
-    """Predicts what each scheme of `attn_mlir.distributed` costs, and picks one.
+    """Predicts the cost of each scheme of `attn_mlir.distributed`, and picks one.
 
-    The model is one of rates and bytes; docs/lab/distributed.md has its errors.
+    The model is a closed form of rates and bytes; docs/lab/distributed.md has its errors.
 
     Args:
       length: tokens of the whole sequence.
-      ranks: GPUs that share it.
-      heads, kv_heads: of a layer, as one rank has them; kv_heads are heads by default.
-      head_dim, v_head_dim: of K and V; those of V are head_dim by default.
-      batch: sequences.
-      causal: whether the mask is causal, else there is none.
-      training: forward and backward pass, else forward alone.
+      ranks: GPUs that share the sequence.
+      heads, kv_heads: heads of a layer before heads are exchanged, with tensor parallelism those of
+        one tensor-parallel rank; kv_heads defaults to heads.
+      head_dim, v_head_dim: head sizes of K and V; v_head_dim defaults to head_dim.
+      batch: number of sequences.
+      causal: whether the mask is causal; else there is no mask.
+      training: whether the backward pass is included.
       dtype: bf16 or f16.
-      gpu: H200, H100, B200 or a row of one's own.
-      ranks_per_node: GPUs that reach each other by NVLink.
-      intra_gbs, inter_gbs: 1e9 bytes/s that a GPU receives from its node and from other nodes, of
-        long messages; that of the GPU's row and NDR InfiniBand by default.
-      sm_margin: multiprocessors that attention leaves to NCCL, so that transfers overlap.
-      isolated: one call after a pause, as benchmarks time it, instead of one of many.
-      software: rates of other kernels.
+      gpu: H200, H100, B200, or a `Gpu` of the caller's.
+      ranks_per_node: GPUs that are connected by NVLink.
+      intra_gbs, inter_gbs: bandwidth of long messages, in 1e9 bytes/s that a GPU receives from its
+        node and from other nodes; by default that of the GPU's row, and that of NDR InfiniBand.
+      sm_margin: multiprocessors that attention leaves to NCCL, so that transfers overlap with it.
+      isolated: whether a single call after a pause is predicted, as benchmarks time it, instead of
+        a call on a busy GPU.
+      software: the implementation, if its rates and copies are not ours.
 
     Raises:
-      SpecError: an argument is no such number, or does not fit the others.
+      SpecError: an argument is out of range, or contradicts another one.
     """
     chosen = gpu if isinstance(gpu, Gpu) else gpu_named(gpu)
     for name, flag in (("causal", causal), ("training", training), ("isolated", isolated)):

@@ -1,4 +1,4 @@
-"""The attention of one layer over a sequence that lies on several ranks."""
+"""The attention of one layer over a sequence that is sharded over ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import cast
 
 from attn_mlir.errors import SpecError, shown
 
-DTYPES = ("bf16", "f16")  # that `attn_mlir.distributed` takes
+DTYPES = ("bf16", "f16")  # as of `attn_mlir.distributed`
 ELEMENT_BYTES = 2
 MAX_TOKENS, MAX_RANKS = 2**40, 2**20
 NUMBERS = {
@@ -28,17 +28,18 @@ class Problem:
 
     Attributes:
       length: tokens of the whole sequence.
-      heads, kv_heads: of one rank before heads are exchanged; with tensor parallelism, its share.
-      head_dim, v_head_dim: of K and of V.
-      batch: sequences.
-      is_causal: the mask, else none.
-      is_training: forward and backward pass, else forward alone.
+      heads, kv_heads: heads of a rank before heads are exchanged; with tensor parallelism, those of
+        one tensor-parallel rank.
+      head_dim, v_head_dim: head sizes of K and of V.
+      batch: number of sequences.
+      is_causal: whether the mask is causal; else there is no mask.
+      is_training: whether the backward pass is included.
       dtype: bf16 or f16.
-      ranks: of the group.
-      sm_margin: multiprocessors that attention leaves free for NCCL's kernels. At 0, which is what
-        `attn_mlir.distributed` does, transfers over NCCL wait for attention and add to its time.
-      is_isolated: one call after a pause, as benchmarks measure it, below the power limit at
-        first; else the GPU is always busy.
+      ranks: ranks of the group.
+      sm_margin: multiprocessors that attention leaves free for NCCL's kernels. At 0, which
+        `attn_mlir.distributed` uses, transfers over NCCL wait for attention and add to its time.
+      is_isolated: whether the call runs alone after a pause, as benchmarks measure it, at first
+        below the power limit; else the GPU is always busy.
     """
 
     length: int
@@ -77,13 +78,13 @@ class Problem:
 
     @property
     def own(self) -> int:
-        """Tokens of the rank that has the most, in the zigzag layout: messages are of so many."""
+        """Tokens of the longest shard of the zigzag layout; every message has as many."""
         chunk = -(-self.length // (2 * self.ranks))
         return min(2 * chunk, self.length)
 
     @property
     def pairs(self) -> float:
-        """Visible scores of a head of one sequence."""
+        """Visible scores of one head of one sequence."""
         return self.length * (self.length + 1) / 2 if self.is_causal else float(self.length) ** 2
 
     @property

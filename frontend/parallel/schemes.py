@@ -1,8 +1,8 @@
-"""Each scheme in closed form: time, bytes, memory, and why it may be impossible.
+"""The cost of each scheme in closed form: time, bytes, memory, and why a scheme is impossible.
 
-Transfers over NCCL wait until an attention kernel that holds all multiprocessors has ended, so
-times add up; with `sm_margin` they overlap. Copy engines overlap always, but reach only the GPUs
-of one node. A step of a ring is either max(attention, transfer) or their sum.
+Transfers over NCCL wait until an attention kernel that holds all multiprocessors has ended: a step
+of a ring takes attention plus transfer. With `sm_margin` they overlap, and a step takes the longer
+of both. Transfers by copy engines always overlap, but reach only the GPUs of one node.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Prediction:
 
     Attributes:
       scheme: its name in `SCHEMES`.
-      seconds: expected time.
-      attention: of it, attention kernels.
-      exposed: of it, transfers that no attention hides.
-      other: of it, copies, merges and gaps between kernels.
-      bytes_sent: that a rank sends, all passes.
-      memory_bytes: that a rank needs, operands and gradients included.
-      limit: seconds below which no scheme of these bytes comes on this GPU.
+      seconds: expected time, the sum of the next three.
+      attention: seconds in attention kernels.
+      exposed: seconds of transfers that do not overlap with attention.
+      other: seconds of copies, merges and gaps between kernels.
+      bytes_sent: bytes that a rank sends in all passes.
+      memory_bytes: bytes that a rank needs, operands and gradients included.
+      limit: seconds of attention alone on ideal ranks, as of `limit`.
       refusal: why the scheme cannot run; "" if it can.
     """
 
@@ -53,7 +53,14 @@ class Prediction:
 
 @dataclass(frozen=True)
 class _Cost:
-    """Seconds of one pass: attention at burst speed, what is beside it, transfers."""
+    """Seconds of one pass.
+
+    Attributes:
+      attention: attention kernels, at burst speed.
+      other: copies, merges and gaps between kernels.
+      exposed: transfers that do not overlap with attention.
+      hidden: transfers that overlap with attention, as steps (count, attention, transfer).
+    """
 
     attention: float = 0.0
     other: float = 0.0
@@ -84,7 +91,7 @@ class _Setting:
 
 
 def _ring_calls(s: _Setting, steps: int, rows: int, heads: float, *, backward: bool) -> float:
-    """Seconds of all calls of a balanced ring over so many sources of keys."""
+    """Seconds of all attention calls of a balanced ring of `steps` sources of keys."""
     p = s.problem
     half = -(-rows // 2)
     first = s.calls.attention(rows, rows, heads, is_square=p.is_causal, backward=backward)
@@ -97,12 +104,14 @@ def _ring_calls(s: _Setting, steps: int, rows: int, heads: float, *, backward: b
 def _ring(
     s: _Setting, ranks: int, rows: int, heads: float, message: float, pulled: bool, backward: bool
 ) -> _Cost:
-    """A ring of ranks whose keys and values travel, and in the backward pass their gradients.
+    """The cost of a ring in which K and V travel, and in the backward pass their gradients.
 
     Args:
-      rows: tokens of one rank of the ring.
-      heads: query heads that it computes.
-      message: bytes of K and V that it sends in a step.
+      ranks: ranks of the ring.
+      rows: tokens of one rank.
+      heads: query heads of one rank.
+      message: bytes of K and V that a rank sends in a step.
+      pulled: whether copy engines pull the messages; else NCCL sends them.
     """
     p = s.problem
     attention = _ring_calls(s, ranks, rows, heads, backward=backward)
@@ -120,7 +129,7 @@ def _ring(
         exposed = (ranks - 1) * move
     if not backward:
         return _Cost(attention, other + s.calls.merge(ranks, o_bytes), exposed, hidden)
-    gradient = 2 * message  # f32, for each step; they travel over NCCL
+    gradient = 2 * message  # bytes of f32 gradients in each step; they travel over NCCL
     q_bytes = p.batch * rows * heads * p.head_dim * 2
     # dq: zeros, and each call reads its part of the sum and the new part, and writes the sum.
     per_call = (3 * 2 * q_bytes + 4 * gradient) / s.calls.gpu.memory_bandwidth + 4 * KERNEL
@@ -135,14 +144,14 @@ def _flat_ring(s: _Setting, pulled: bool, backward: bool) -> _Cost:
     return _ring(s, p.ranks, p.own, p.heads, p.kv_bytes, pulled, backward)
 
 
-def _gathered(s: _Setting, backward: bool) -> _Cost:
-    """K and V of all ranks come first; gradients go back to their ranks and are added there."""
+def _gather(s: _Setting, backward: bool) -> _Cost:
+    """The cost of an all-gather of K and V; an all-to-all returns their gradients to be summed."""
     p, ranks = s.problem, s.problem.ranks
     half = -(-p.own // 2)
     attend = s.calls.attention
     if p.is_causal:
-        # Rank 0: its first half sees itself, its last half itself and all before it. All ranks
-        # have as many scores.
+        # On rank 0 the first half of the rows sees itself, the second half sees itself and all
+        # positions before it. All ranks have equally many visible scores.
         attention = attend(half, half, p.heads, is_square=True, backward=backward) * 2 + attend(
             half, p.length - half, p.heads, backward=backward
         )
@@ -164,7 +173,7 @@ def _gathered(s: _Setting, backward: bool) -> _Cost:
         return _Cost(attention, other, move)
     gradients = p.kv_gradient_bytes * ranks
     swap = s.links.swap(gradients, ranks)
-    # Zeros, two calls that add, the order of ranks, one message for each, and the sum of all.
+    # Passes over the gradients: zeros, sums of two calls, reorder by ranks, pack, sum over ranks.
     passes = 5 * 2 * gradients + 4 * 2 * p.q_bytes
     return _Cost(
         attention, other + passes / s.calls.gpu.memory_bandwidth + 12 * KERNEL, move + swap, ()
@@ -172,7 +181,7 @@ def _gathered(s: _Setting, backward: bool) -> _Cost:
 
 
 def _swapped_bytes(p: Problem, ranks: int) -> tuple[int, int]:
-    """Bytes of a rank's (q, K and V; O and LSE) in an exchange of heads among so many ranks."""
+    """Bytes of a rank's (q, K and V; O and LSE) in an exchange of heads among `ranks` ranks."""
     kv_heads = math.lcm(p.kv_heads, ranks)
     kv_width = p.head_dim + p.v_head_dim
     tokens = p.batch * p.own * 2
@@ -181,7 +190,7 @@ def _swapped_bytes(p: Problem, ranks: int) -> tuple[int, int]:
 
 
 def _exchange(s: _Setting, ranks: int, links: Links) -> tuple[float, float]:
-    """Seconds of (transfers, copies) of both exchanges of heads; the backward pass has the same."""
+    """Seconds of (transfers, copies) of both exchanges of heads, the same in both passes."""
     if ranks == 1:
         return 0.0, 0.0
     operands, results = _swapped_bytes(s.problem, ranks)
@@ -211,7 +220,7 @@ def _two_level(s: _Setting, backward: bool) -> _Cost:
 
 
 def _ring_memory(s: _Setting, rows: int, heads: float, message: float, steps: int) -> float:
-    """Bytes of a ring beside the operands: buffers, a message, symmetric memory, partial O."""
+    """Bytes of a ring beyond the operands: buffers, a message, symmetric memory, partial O."""
     p = s.problem
     slots = min(steps, MAX_SLOTS) if steps > 1 else 0
     partials = slots * p.batch * rows * heads * (p.v_head_dim + 1) * 4
@@ -222,13 +231,13 @@ def _ring_memory(s: _Setting, rows: int, heads: float, message: float, steps: in
 
 
 def _operands(p: Problem) -> float:
-    """q, K, V and O with LSE; in training also their gradients."""
+    """Bytes of q, K, V, O and LSE; in training also of the gradients."""
     lse = p.batch * p.own * p.heads * 4
     return (p.q_bytes + p.kv_bytes + p.o_bytes) * len(p.passes) + lse
 
 
-def _of_ring(s: _Setting, pulled: bool) -> tuple[float, float, str]:
-    """Bytes sent, bytes of memory beside the operands, and a refusal; so do the others."""
+def _ring_volume(s: _Setting, pulled: bool) -> tuple[float, float, str]:
+    """(bytes sent, bytes of memory beyond the operands, refusal or ""), as all of `SCHEMES`."""
     p = s.problem
     sent = (p.ranks - 1) * p.kv_bytes
     if p.is_training:
@@ -239,7 +248,7 @@ def _of_ring(s: _Setting, pulled: bool) -> tuple[float, float, str]:
     return sent, _ring_memory(s, p.own, p.heads, p.kv_bytes, p.ranks), refusal
 
 
-def _of_gather(s: _Setting) -> tuple[float, float, str]:
+def _gather_volume(s: _Setting) -> tuple[float, float, str]:
     p = s.problem
     sent, memory = (p.ranks - 1) * p.kv_bytes, p.ranks * p.kv_bytes + 2 * p.kv_bytes
     if p.is_training:
@@ -248,7 +257,7 @@ def _of_gather(s: _Setting) -> tuple[float, float, str]:
     return sent, memory, ""
 
 
-def _of_ulysses(s: _Setting) -> tuple[float, float, str]:
+def _ulysses_volume(s: _Setting) -> tuple[float, float, str]:
     p = s.problem
     operands, results = _swapped_bytes(p, p.ranks)
     sent = (operands + results) * (p.ranks - 1) / p.ranks * len(p.passes)
@@ -259,7 +268,7 @@ def _of_ulysses(s: _Setting) -> tuple[float, float, str]:
     return sent, memory, refusal
 
 
-def _of_two_level(s: _Setting) -> tuple[float, float, str]:
+def _two_level_volume(s: _Setting) -> tuple[float, float, str]:
     p, inner, message = s.problem, s.inner, s.inner_message
     outer = -(-p.ranks // inner)
     operands, results = _swapped_bytes(p, inner)
@@ -283,11 +292,11 @@ def _of_two_level(s: _Setting) -> tuple[float, float, str]:
 
 Costs = Callable[[_Setting, bool], _Cost]
 SCHEMES: dict[str, tuple[Costs, Callable[[_Setting], tuple[float, float, str]]]] = {
-    "ring-pull": (lambda s, back: _flat_ring(s, True, back), lambda s: _of_ring(s, True)),
-    "ring-nccl": (lambda s, back: _flat_ring(s, False, back), lambda s: _of_ring(s, False)),
-    "gather": (_gathered, _of_gather),
-    "ulysses": (_ulysses, _of_ulysses),
-    "2d": (_two_level, _of_two_level),
+    "ring-pull": (lambda s, back: _flat_ring(s, True, back), lambda s: _ring_volume(s, True)),
+    "ring-nccl": (lambda s, back: _flat_ring(s, False, back), lambda s: _ring_volume(s, False)),
+    "gather": (_gather, _gather_volume),
+    "ulysses": (_ulysses, _ulysses_volume),
+    "2d": (_two_level, _two_level_volume),
 }
 
 
@@ -325,7 +334,7 @@ def predict(
 
 
 def limit(problem: Problem, gpu: Gpu, links: Links, software: Software = OURS) -> float:
-    """Seconds that attention takes on ideal ranks: all FLOPs at the best rate of one GPU."""
+    """Seconds of attention on ideal ranks: its FLOPs, divided by ranks, at the burst rate."""
     calls = Calls(gpu, problem, software)
     found = 0.0
     for backward in problem.passes:

@@ -30,7 +30,7 @@ DIFFERENTIABLE = DifferentiableCall(
     options=SINKS,
     checks_layouts=True,
 )
-trained = outside_graphs(DIFFERENTIABLE.apply)  # `attention`, where a gradient is wanted
+trained = outside_graphs(DIFFERENTIABLE.apply)  # `attention` of operands that require a gradient
 
 
 def check_attention(
@@ -42,7 +42,7 @@ def check_attention(
 
 
 def _of_attention(*inputs: Any) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Operands and options of a call of `attn_mlir::attention`, of which gradients are wanted."""
+    """The operands, and the options by name, of a call of `attn_mlir::attention`."""
     call = AttentionArguments(*inputs)
     options: dict[str, Any] = {"mask": parse_mask(call.mask), "scale": call.scale}
     options["return_lse"] = call.return_lse

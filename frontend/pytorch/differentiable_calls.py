@@ -1,9 +1,9 @@
 """Calls of `api` as nodes of PyTorch's autograd.
 
-A call of which a gradient is wanted is one node of the graph of autograd: `apply`, outside of
-tracers, and the operators with the formula of `register`. All save the operands, O and LSE, and
-compute the gradients by the function for these. A call whose gradients have no kernel is refused
-before its kernel is launched.
+A call whose gradient is requested is one node of autograd's graph. Outside of tracers `apply` makes
+the node; operators get their backward formula by `register`. Every node saves the operands, O and
+LSE, and calls the function of the gradients in the backward pass. A call whose gradients have no
+kernel is refused before its forward kernel is launched.
 """
 
 from __future__ import annotations
@@ -47,19 +47,21 @@ class DifferentiableCall:
     """A function of `api` as a node of autograd.
 
     Attributes:
-      function: made by `declared_by`; returns O and LSE with `return_lse`.
-      backward: the function of its gradients, likewise: of the operands, O, LSE and the gradient of
-        O, with `dlse` and `wanted`, and `captured` where the function has modifiers.
-      backward_in_graph: the same for tracers.
-      operands: the first arguments of both; rows of queries if a name begins with q, else of keys.
-      of_forward: arguments of which gradients do not depend.
-      in_caches: operands that may be in a cache, with what it then holds.
-      options: further arguments with a gradient.
-      checks_layouts: whether the function refuses operands whose layout gradients are not read in.
-      node: the class of its nodes outside of tracers, which autograd shows by its name.
-      wanted: the arguments with a gradient, in the order of the results of `backward`.
-      defaults: all arguments of the function.
-      of_backward: arguments of `backward`, and lists of blocks.
+      function: the function, made by `declared_by`; with `return_lse` it returns O and LSE.
+      backward: the function of the gradients, made by `declared_by`. Its arguments are the
+        operands, O, LSE and dO, then `dlse` and `wanted`, and `captured` if the function has
+        modifiers.
+      backward_in_graph: `backward` for tracers.
+      operands: names of the first arguments of both functions; an operand whose name begins with q
+        has rows of queries, any other one rows of keys.
+      of_forward: names of arguments that the gradients do not depend on.
+      in_caches: operands that a cache may replace; the values name the cache's content in errors.
+      options: further arguments that have a gradient.
+      checks_layouts: whether to refuse operands in a memory layout that `backward` does not read.
+      node: the class of the nodes outside of tracers; autograd shows its name.
+      wanted: the arguments that have a gradient, in the order of `backward`'s results.
+      defaults: the default of every argument of the function.
+      of_backward: the arguments of `backward`, and lists of blocks.
     """
 
     function: Callable[..., Any]
@@ -74,7 +76,7 @@ class DifferentiableCall:
     wanted: tuple[str, ...] = field(init=False)
     defaults: Options = field(init=False)
     of_backward: frozenset[str] = field(init=False)
-    # calls whose gradients have kernels: names, for each captured array, of the tensors among them
+    # calls whose gradients have kernels, with the name of each captured tensor, None for arrays
     _checked: Known[list[str | None]] = field(init=False, default_factory=lambda: Known())
 
     def __post_init__(self) -> None:
@@ -89,10 +91,10 @@ class DifferentiableCall:
         )
 
     def apply(self, *arguments: Any, **options: Any) -> Any:
-        """The function, outside of tracers, where a gradient is wanted.
+        """Calls the function outside of tracers, and records it as a node of autograd.
 
         Raises:
-          SpecError: as the function, and for a call whose gradients have no kernel.
+          SpecError: as the function; or the gradients of the call have no kernel.
         """
         operands, named, read = self.check_call(arguments, options)
         call = {**named, "return_lse": True}
@@ -103,13 +105,13 @@ class DifferentiableCall:
     def _forward(
         self, ctx: Any, options: Options, read: Mapping[str, Any], *tensors: Any
     ) -> tuple[Any, Any]:
-        """O and LSE, of a call that autograd records.
+        """O and LSE of a call that autograd records.
 
         Args:
-          options: the arguments of the function behind the operands.
+          options: the arguments of the function after the operands.
           read: the tensors that modifiers capture, by name.
-          tensors: the arguments with a gradient, as `wanted`, and those of `read`: autograd looks
-            for tensors here alone.
+          tensors: the arguments of `wanted`, then the tensors of `read`; autograd tracks tensors
+            only if they are direct arguments.
         """
         operands = tensors[: len(self.operands)]
         o, lse = self.function(*operands, **options)
@@ -127,8 +129,10 @@ class DifferentiableCall:
     def check_call(
         self, arguments: Sequence[Any], options: Options
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """The operands and the other arguments of a call, whose gradients have kernels; and what
-        `check_gradients` found.
+        """Refuses a call whose gradients have no kernel.
+
+        Returns:
+          The operands and the other arguments by name, and the captured tensors by name.
 
         Raises:
           SpecError: as `check_gradients`.
@@ -138,7 +142,7 @@ class DifferentiableCall:
         return operands, named, self.check_gradients(operands, named)
 
     def register_call(self, operator: Any, call: GraphCall) -> None:
-        """As `register`, for an operator that was made of a call."""
+        """Registers the backward formula of an operator that a `GraphCall` made."""
 
         def call_of(*inputs: Any) -> tuple[list[Any], dict[str, Any]]:
             named = dict(zip(call.arguments, inputs, strict=True))
@@ -153,13 +157,13 @@ class DifferentiableCall:
         call_of: Callable[..., tuple[Sequence[Any], Options]],
         names: Sequence[str],
     ) -> None:
-        """Tells PyTorch the gradients of an operator for the function, which returns O and LSE.
+        """Registers the backward formula of an operator that returns the function's O and LSE.
 
         Args:
-          call_of: makes the operands, and the other arguments of the function by name, of the
-            operator's.
-          names: of the operator's arguments; `captured` are the tensors that modifiers read, behind
-            lists of blocks.
+          call_of: maps the operator's arguments to the operands and to the other arguments of the
+            function by name.
+          names: names of the operator's arguments; the argument `captured` has the lists of blocks,
+            then the tensors that modifiers read.
         """
 
         def setup(ctx: Any, inputs: Sequence[Any], output: Sequence[Any]) -> None:
@@ -176,7 +180,7 @@ class DifferentiableCall:
             needs: dict[str, Any] = dict(zip(names, ctx.needs_input_grad, strict=False))
             wanted = [name for name in self.wanted if needs.get(name)]
             listed: Sequence[bool] = needs.get("captured", ())
-            behind = len(listed) - len(ctx.read)  # lists of blocks
+            behind = len(listed) - len(ctx.read)  # number of lists of blocks
             found = self.gradients(ctx, do, dlse, wanted, compress(ctx.read, listed[behind:]))
             lists = {"captured": [None] * behind + [found.get(name) for name in ctx.read]}
             return tuple(lists.get(name, found.get(name)) for name in needs)
@@ -191,12 +195,13 @@ class DifferentiableCall:
         options: Options,
         read: Mapping[str, Any],
     ) -> None:
-        """Saves what the gradients of a call are computed from.
+        """Saves the tensors and options that the gradients of a call are computed from.
 
         Args:
           results: O and LSE.
-          options: the others of the function; those of which gradients do not depend are left out.
-          read: the tensors that modifiers capture, which must not change either, by name.
+          options: the other arguments of the function; arguments of `of_forward` are not saved.
+          read: the tensors that modifiers capture, by name; autograd checks that they are not
+            modified before the backward pass.
         """
         of_backward = self.of_backward
         options = {name: x for name, x in options.items() if name in of_backward and x is not None}
@@ -210,17 +215,14 @@ class DifferentiableCall:
     def gradients(
         self, ctx: Any, do: Any, dlse: Any, wanted: Iterable[str], captured: Iterable[str]
     ) -> dict[str, Any]:
-        """The gradients that are wanted, from those of O and LSE; one that is missing is 0.
+        """The requested gradients, by the names of their arguments and captured tensors.
 
-        Bits are the same every time where the call or PyTorch says so, by
-        `torch.use_deterministic_algorithms`.
+        They are deterministic if the call or `torch.use_deterministic_algorithms` asks for it.
 
         Args:
-          wanted: names of the arguments with one, of `self.wanted`; captured: those of captured
-            tensors.
-
-        Returns:
-          Them, by these names.
+          do, dlse: the gradients of O and LSE; None stands for 0.
+          wanted: names of arguments, some of `self.wanted`.
+          captured: names of captured tensors.
         """
         count, saved = len(self.operands), ctx.saved_tensors
         operands, (o, lse, *others) = saved[:count], saved[count:]
@@ -255,7 +257,7 @@ class DifferentiableCall:
         return _once(made, (*operands, do, *others))
 
     def _in_order(self) -> dict[str, bool]:
-        """Whether bits are the same every time, for functions of gradients that are told."""
+        """The option `deterministic`, for functions of gradients that have it."""
         if "deterministic" not in self.of_backward:
             return {}
         return {"deterministic": torch.are_deterministic_algorithms_enabled()}
@@ -264,9 +266,9 @@ class DifferentiableCall:
         """Zeroes the rows past the end of each sequence, which kernels do not write.
 
         Args:
-          made: gradients, by the names of their arguments, or None: those of operands are
+          made: gradients or None, by the names of their arguments; gradients of operands are
             [batch, rows, ...], or [rows, ...] with offsets.
-          options: the lengths of the function.
+          options: the arguments of the function, with the lengths.
         """
         for side in ("q", "k"):
             if (used := options.get(f"seqused_{side}")) is None:
@@ -280,18 +282,18 @@ class DifferentiableCall:
     def check_gradients(self, operands: Mapping[str, Any], options: Options) -> dict[str, Any]:
         """Refuses a call whose gradients have no kernel.
 
-        The gradients are planned, with stand-ins for what the call will return; calls that are
-        alike are planned once.
+        The gradients are planned from the shapes of O and LSE; calls of equal shapes and options
+        are planned once.
 
         Args:
-          operands: in their order, by the caller's names.
-          options: the others of the function, by name.
+          operands: the operands by the caller's names, in their order.
+          options: the other arguments of the function, by name.
 
         Returns:
-          The tensors that modifiers read, by name.
+          The tensors that modifiers capture, by name.
 
         Raises:
-          SpecError: names an argument that requires a gradient, and what has no kernel.
+          SpecError: names the argument that requires a gradient, and the reason.
         """
         signature = Signature(len(operands), *options)
         in_order = torch.are_deterministic_algorithms_enabled()
@@ -322,7 +324,7 @@ class DifferentiableCall:
         return read
 
     def _plan(self, operands: Mapping[str, Any], options: Options, read: Mapping[str, Any]) -> None:
-        """Plans a call and its gradients; errors as `check_gradients`, and of the call itself."""
+        """Plans a call and its gradients; errors as `check_gradients` and as the function."""
         given: dict[str, Any] = {**operands, **{name: options.get(name) for name in self.options}}
         wanted = [name for name, x in given.items() if getattr(x, "requires_grad", False)]
         first = next(iter(wanted), self.operands[0])
@@ -363,7 +365,7 @@ class DifferentiableCall:
 
 
 class _Once(torch.autograd.Function):
-    """Gradients as they are, which refuse to be differentiated."""
+    """The identity, which refuses to be differentiated."""
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: Any) -> tuple[Any, ...]:
@@ -376,9 +378,10 @@ class _Once(torch.autograd.Function):
 
 
 def _once(made: dict[str, Any], given: Sequence[Any]) -> dict[str, Any]:
-    """Gradients, which refuse to be differentiated where the graph of theirs is wanted as well.
+    """Gradients that refuse to be differentiated, if autograd records the backward pass.
 
     Args:
+      made: the gradients by name, or None.
       given: the tensors that they were computed from.
     """
     if not torch.is_grad_enabled():
@@ -395,6 +398,6 @@ def _without_gradient(name: str, why: str) -> SpecError:
 
 
 def _dense(like: TensorView, shape: Sequence[int], dtype: str) -> TensorView:
-    """A stand-in for a dense tensor where another one is."""
+    """The view of a dense tensor on the device of `like`, without memory of its own."""
     strides = dense_strides(tuple(shape))
     return dataclasses.replace(like, shape=tuple(shape), strides=strides, dtype=dtype)

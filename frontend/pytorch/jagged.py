@@ -1,8 +1,8 @@
-"""Attention of jagged nested tensors of PyTorch, whose sequences lie behind one another.
+"""Attention of PyTorch's jagged nested tensors, whose sequences are concatenated in memory.
 
-Their offsets and lengths are those of `attention`: nothing is padded, and rows are copied only
-where those of a dense tensor would be. The result has the offsets of the query, so that PyTorch
-combines the two.
+Their offsets and lengths become `cu_seqlens` and `seqused` of `attention`: nothing is padded, and
+rows are copied only where rows of a dense tensor would be copied. The result shares the offsets
+tensor of the query, so that PyTorch can combine both.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ class Jagged:
 
     Attributes:
       rows: [total, heads, head_dim].
-      offsets: [batch + 1], where sequences begin in `rows` and the last one ends.
-      lengths: [batch], where sequences end before the next one begins; else None.
-      longest: the length of the longest sequence; in a graph, where PyTorch does not keep it, that
-        of all rows.
+      offsets: [batch + 1] i64, the begin of each sequence in `rows`, and the end of the last one.
+      lengths: [batch] i64, the length of each sequence, if sequences have gaps between them; else
+        None.
+      longest: the length of the longest sequence; in a graph, if PyTorch does not keep it, the
+        number of rows.
     """
 
     rows: Any
@@ -55,14 +56,14 @@ class Jagged:
     longest: int
 
     def options(self, side: str) -> dict[str, Any]:
-        """The lengths as arguments of `attention`, which has i32 where PyTorch has i64."""
+        """Offsets and lengths as arguments of `attention`, converted from i64 to i32."""
         named = {"cu_seqlens": self.offsets, "seqused": self.lengths}
         options = {f"{x}_{side}": y.to(torch.int32) for x, y in named.items() if y is not None}
         return {**options, f"max_seqlen_{side}": self.longest}
 
 
 def is_nested(*operands: Any) -> bool:
-    """Whether one of the operands is a nested tensor, of whatever layout."""
+    """Whether one of the operands is a nested tensor, of any layout."""
     return any(isinstance(x, torch.Tensor) and x.is_nested for x in operands)
 
 
@@ -78,11 +79,11 @@ def attend_jagged(
     """`scaled_dot_product_attention` of nested tensors [batch, heads, ragged, head_dim].
 
     Args:
-      is_causal: query i of a sequence sees its keys 0 ... i.
+      is_causal: whether query i of a sequence sees only its keys 0 ... i.
 
     Returns:
-      A nested tensor with the offsets of query. Where it has lengths, rows of no sequence are 0;
-      else rows behind the last one are not written.
+      A nested tensor with the offsets of query. If query has lengths, rows between sequences are 0;
+      otherwise rows after the last sequence are not written.
 
     Raises:
       SpecError: an argument is wrong or has no kernel.
@@ -123,7 +124,8 @@ def _jagged(name: str, tensor: Any) -> Jagged:
     """A nested tensor as the rows of its sequences.
 
     Raises:
-      SpecError: it is another kind of tensor, or has other axes.
+      SpecError: the tensor is not a nested tensor of layout torch.jagged, or its ragged axis is not
+        the third of four.
     """
     if not is_nested(tensor):
         kind = "is dense" if isinstance(tensor, torch.Tensor) else f"is {type(tensor).__name__}"
@@ -148,10 +150,10 @@ def _jagged(name: str, tensor: Any) -> Jagged:
 
 
 def _check_sequences(query: Any, key: Any, value: Any, k: Jagged, v: Jagged) -> None:
-    """Refuses operands of other batches, and values with other sequences than the keys.
+    """Refuses operands with different numbers of sequences, and keys and values of other lengths.
 
     Raises:
-      SpecError: says which.
+      SpecError: shows the numbers, or names key and value.
     """
     sizes = [x.shape[0] for x in (query, key, value)]
     if len(set(sizes)) != 1:

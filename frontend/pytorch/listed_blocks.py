@@ -1,8 +1,8 @@
-"""Lists of blocks among the arguments of operators, where these have no block mask.
+"""Lists of blocks as arguments of operators, which cannot take a block mask.
 
-A forward kernel reads lists for its own blocks, which the graph has made. Kernels of gradients have
-blocks of other sizes, and lists of queries as well: theirs are made of these when the operator
-runs, on the host.
+The graph makes the lists for the block size of the forward kernel. Kernels of gradients have other
+block sizes, and need lists of query blocks as well: the operator of the gradients makes these lists
+from the forward lists, on the host, when it runs.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from attn_mlir.trace import Recorded, keeps_of
 torch: Any = importlib.import_module("torch")
 
 EXTENTS = "block_extents"
-LISTED = (*BLOCK_LISTS, EXTENTS)  # names of arguments, beside the modifier's predicate
+LISTED = (*BLOCK_LISTS, EXTENTS)  # names of the arguments that describe the blocks
 TYPES = {**dict.fromkeys(BLOCK_LISTS, "Tensor?"), EXTENTS: "int[]?"}  # in a schema
 
 
 def with_block_mask(
     options: Mapping[str, Any], q: Any, k: Any, *, are_read: bool = True
 ) -> dict[str, Any]:
-    """The arguments of a function of `api`, from those that may have lists of blocks.
+    """The arguments of a function of `api`, with lists of blocks replaced by a block mask.
 
     Args:
-      options: by name; the predicate of `score_mod` is that of blocks which are partly visible.
+      options: the operator's arguments by name; the predicate of `score_mod` applies to partly
+        visible blocks.
       q, k: [batch, sequence, heads, head_dim].
-      are_read: whether the elements of the lists are; else all blocks are partly visible, as it
-        makes no difference to a plan.
+      are_read: whether the elements of the lists are read; if not, all blocks count as partly
+        visible, which gives the same plan.
     """
     named = dict(options)
     *lists, extents = (named.pop(name, None) for name in LISTED)

@@ -126,13 +126,13 @@ def wants_gradient(*operands: Any) -> bool:
 
 
 def outside_of(rows: Any, used: Any, offsets: Any = None) -> Any:
-    """Which rows lie past the end of their sequence, bools [batch, rows], or [rows] with offsets.
+    """Which rows lie outside of every sequence, bools [batch, rows], or [rows] with offsets.
 
     Args:
       rows: [batch, rows, ...], or [rows, ...] with offsets.
-      used: [batch], the length of each sequence.
-      offsets: [batch + 1], where sequences begin and the last one ends; rows before the first one
-        and behind the last one are outside.
+      used: [batch] integers, the length of each sequence.
+      offsets: [batch + 1] integers, the begin of each sequence and the end of the last one; rows
+        before the first sequence and after the last one are outside.
     """
     used = torch.as_tensor(used, device=rows.device)
     if offsets is None:

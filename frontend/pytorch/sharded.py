@@ -1,7 +1,7 @@
-"""Calls of attention whose sequence lies on several ranks, while a scheme for them is in force.
+"""Calls of attention of a sharded sequence, inside of `attn_mlir.distributed.context_parallel`.
 
-`attn_mlir.distributed.context_parallel` puts one in force, for the whole process. Functions of
-attention give their call to it; positions in masks and modifiers are those in the whole sequence.
+The context puts a scheme in force for the whole process. The functions of attention then pass their
+calls to the scheme; positions in masks and modifiers count in the whole sequence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from attn_mlir.trace import MaskMod, ScoreMod
 
 torch: Any = importlib.import_module("torch")
 
-HIDDEN, TESTED, WHOLE = 0, 1, 2  # kinds of blocks
+HIDDEN, TESTED, WHOLE = 0, 1, 2  # kinds of blocks: masked, partly visible, visible
 
 
 class Attend(Protocol):
@@ -41,7 +41,7 @@ class Attend(Protocol):
 
         Args:
           q, k, v: [batch, own tokens, heads or kv_heads, D].
-          length: of the whole sequence, where a mask says it.
+          length: tokens of the whole sequence, if a BlockMask states it; else None.
         """
         ...
 
@@ -51,10 +51,10 @@ _schemes = list[Attend]()  # none, or the one that is in force
 
 @contextmanager
 def put_in_force(scheme: Attend) -> Generator[None]:
-    """Gives calls to a scheme as long as the context lasts.
+    """Passes calls to a scheme as long as the context lasts.
 
     Raises:
-      SpecError: one is in force.
+      SpecError: a scheme is in force already.
     """
     check_none_in_force()
     _schemes.append(scheme)
@@ -75,7 +75,7 @@ def check_none_in_force() -> None:
 
 
 def in_force() -> bool:
-    """Whether calls are given to a scheme."""
+    """Whether calls are passed to a scheme."""
     return bool(_schemes)
 
 
@@ -84,20 +84,20 @@ def attend(*operands: Any, mask: str, **options: Any) -> tuple[Any, Any]:
     """Attention by the scheme that is in force; arguments and results as of `Attend`.
 
     Args:
-      mask: its text.
+      mask: the text of the mask, as operators take it.
     """
     return _schemes[0](*operands, mask=parse_mask(mask), **options)
 
 
 def predicate_of(block_mask: Any, length: int) -> MaskMod:
-    """The predicate of what a BlockMask of PyTorch shows of a sequence, by positions.
+    """The predicate (batch, head, q, k) of the scores that a BlockMask of PyTorch makes visible.
 
     Args:
-      block_mask: for as many queries as keys, all positions of the sequence.
-      length: of the shard, for the message.
+      block_mask: a BlockMask of the whole sequence, with equally many queries and keys.
+      length: tokens of this rank's shard, for the message.
 
     Raises:
-      SpecError: it is none of these.
+      SpecError: `block_mask` is not such a BlockMask.
     """
     lengths = tuple(getattr(block_mask, "seq_lengths", ()))
     if len(lengths) != 2 or not hasattr(block_mask, "to_dense"):
@@ -127,12 +127,12 @@ def predicate_of(block_mask: Any, length: int) -> MaskMod:
 
 
 def hides_nothing(mask_mod: Any) -> bool:
-    """Whether it is that of a BlockMask that was given none."""
+    """Whether `mask_mod` is the default of a BlockMask, which makes every score visible."""
     return getattr(mask_mod, "__name__", "") == "noop_mask"
 
 
 def _kinds(block_mask: Any) -> Any:
-    """[batch or 1, heads or 1, blocks of queries, blocks of keys] i32."""
+    """The kind of each block, [batch or 1, heads or 1, query blocks, key blocks] i32."""
     listed = _dense(block_mask.kv_num_blocks, block_mask.kv_indices) * TESTED
     if block_mask.full_kv_num_blocks is not None:
         whole = _dense(block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
@@ -141,7 +141,12 @@ def _kinds(block_mask: Any) -> Any:
 
 
 def _dense(counts: Any, indices: Any) -> Any:
-    """1 where a block is listed, else 0; the first indices of each row, as many as counted, are."""
+    """1 where a block is listed, else 0.
+
+    Args:
+      counts: number of listed blocks of each row, [..., query blocks] i32.
+      indices: the listed blocks come first in each row, [..., query blocks, key blocks] i32.
+    """
     columns = indices.shape[-1]
     is_listed = torch.arange(columns, device=indices.device) < counts[..., None]
     found = torch.zeros((*indices.shape[:-1], columns + 1), dtype=torch.int32, device=counts.device)

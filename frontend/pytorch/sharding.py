@@ -1,8 +1,9 @@
-"""Sharding rules of the operators for DTensor of PyTorch.
+"""Sharding rules of the operators for PyTorch's DTensor.
 
-A rank computes a call by itself where it has whole sequences of whole groups of heads: shards of
-the batch, and of heads with their keys. Shards of queries are computed so where no position counts.
-PyTorch redistributes operands of other placements.
+A rank computes its shards without communication if they have whole sequences and whole groups of
+heads: shards along the batch, and along heads together with their key-value heads. Shards along
+queries need no communication either if no position matters. PyTorch redistributes operands of all
+other placements.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from attn_mlir.runtime.call.torch_tensors import admit_class
 tensor: Any = importlib.import_module("torch.distributed.tensor")
 inner: Any = importlib.import_module("torch.distributed.tensor._op_schema")
 
-KINDS = BATCH, HEADS, QUERIES = "batch", "head", "q"  # of shards: a modifier's coordinates
-EMPTY = tensor.Replicate()  # of a result that is an empty tensor
+KINDS = BATCH, HEADS, QUERIES = "batch", "head", "q"  # sharded axes, named as modifiers name them
+EMPTY = tensor.Replicate()  # placement of a result that is an empty tensor
 
 _QUERIES = {BATCH: 0, HEADS: 2, QUERIES: 1}
 _KEYS = {BATCH: 0, HEADS: 2, QUERIES: None}
@@ -58,10 +59,10 @@ class Rule:
     """The rule of an operator.
 
     Attributes:
-      arguments: their names, in the order of the schema.
-      results: names of the tensors that it returns.
-      returns_lse: whether it returns LSE where it is not told.
-      has_others: whether it also returns a list of tensors, which is empty here.
+      arguments: names of the arguments, in the order of the schema.
+      results: names of the tensors that the operator returns.
+      returns_lse: whether the operator returns LSE by default.
+      has_others: whether the operator also returns a list of tensors, which is empty here.
     """
 
     arguments: Sequence[str]
@@ -70,7 +71,7 @@ class Rule:
     has_others: bool = False
 
     def strategy(self, schema: Any) -> Any:
-        """PyTorch's strategy for a call: placements with which it needs no communication."""
+        """PyTorch's strategy of a call: the placements that need no communication."""
         utils: Any = importlib.import_module("torch.distributed.tensor._ops.utils")
         named = dict(zip(self.arguments, schema.args_schema, strict=False))
         if named.get(CAPTURED):
@@ -93,7 +94,7 @@ class Rule:
         return made
 
     def _kinds(self, named: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-        """The kinds of shards in which a call may be computed."""
+        """The axes of `KINDS` along which a call may be sharded."""
         if named.get("cache") or named.get("block"):
             return []
         program = Program.from_json(named["modifier"]) if named["modifier"] else None
@@ -105,7 +106,7 @@ class Rule:
         return [x for x in kinds if x not in counts]
 
     def _placed(self, kind: str, named: Mapping[str, Any], given: Mapping[str, Any]) -> list[Any]:
-        """The placements of results and operands for one kind of shards."""
+        """The placements of results and operands for shards along one axis of `KINDS`."""
         axes = _axes(given)
 
         def placement(name: str) -> Any:
@@ -137,7 +138,7 @@ def _kv_heads(given: Mapping[str, Any]) -> int:
 
 
 def _has_whole_groups(strategy: Any, given: Mapping[str, Any]) -> bool:
-    """Whether each rank has the keys of its heads, and no others."""
+    """Whether each rank has exactly the key-value heads that its query heads read."""
     specs = dict(zip(given, strategy.input_specs, strict=False))
     shards: list[int] = []
     for name in ("q", "k"):
@@ -160,12 +161,12 @@ RULES = {
 
 @functools.cache
 def register() -> None:
-    """Registers the rules, once, and lets DTensor be an operand."""
+    """Registers the rules once, and admits DTensor as an operand."""
     torch: Any = importlib.import_module("torch")
     propagator = tensor.DTensor._op_dispatcher.sharding_propagator
     for name, rule in RULES.items():
         operator = getattr(torch.ops.attn_mlir, name).default
-        # PyTorch keeps strategies by the arguments from this one on: masks and modifiers
+        # PyTorch caches strategies by the static arguments from this one on: masks and modifiers
         begin = rule.arguments.index("captured") + 1
         info = inner.RuntimeSchemaInfo(begin, needs_pytree=True)
         propagator.register_op_strategy(operator, rule.strategy, info)

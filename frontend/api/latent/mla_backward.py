@@ -1,4 +1,4 @@
-"""`mla_backward`: checks what latent attention was computed from and plans its gradients."""
+"""`mla_backward`: checks the arguments and plans the gradients of latent attention."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ DK_ROPE, PARTS = "dk_rope", "dk_rope_parts"
 
 
 class MlaGradients(NamedTuple):
-    """The gradients of what a call of `mla` is given, each of the shape and dtype of that.
+    """The gradients of the operands of `mla`, each of its operand's shape and dtype.
 
     Attributes:
-      dq_nope, dq_rope, dk_nope, dk_rope, dv: of its operands; None where one is not wanted.
+      dq_nope, dq_rope, dk_nope, dk_rope, dv: the gradients; None if not requested.
     """
 
     dq_nope: Any
@@ -51,7 +51,7 @@ class MlaGradients(NamedTuple):
 
 
 def _gradients(results: Sequence[Any], options: Mapping[str, Any]) -> MlaGradients:
-    """The results of a plan by their names."""
+    """The results of a plan, by their names."""
     made = results if isinstance(results, tuple) else [results]
     found = dict(zip(wanted_of(options.get("wanted"), MLA_WANTED), made, strict=True))
     return MlaGradients(*map(found.get, MLA_WANTED))
@@ -88,30 +88,31 @@ class MlaBackwardCall(SequenceArguments, _MlaBackwardOperands):
 def mla_backward(call: MlaBackwardCall) -> Plan:
     """The gradients of the operands of `mla`, from the gradient of its output.
 
-    The kernels are those of `attention_backward` that add nothing to memory, so the same call gives
-    the same bits. The gradient of k_rope is the sum over the heads of k_nope of parts in f32, in
-    the order of these heads: [kv_heads, batch, sk, rope] of memory during the call.
+    No kernel adds to memory atomically, so the same call gives the same bits. All heads share
+    k_rope, so its gradient is a sum over heads: a kernel writes one f32 part for each key-value
+    head, and a further launch adds the parts in the order of heads. The parts take
+    [kv_heads, batch, sk, rope] f32 of memory during the call.
 
     Args:
-      q_nope, q_rope, k_nope, k_rope, v: as in the call of `mla`, tensors of bf16 or f16, which are
-        read where they lie. On `sm_90a` rope, nope and v_head_dim are at most 320 together, on
-        `sm_100a` 384.
-      o: what it returned, of q_nope's dtype.
-      lse: what it returned with `return_lse`: [batch, heads, sq] f32, or [heads, total] with
-        `cu_seqlens_q`.
-      do: as o: the gradient of O.
-      dlse: as lse: the gradient of LSE; 0 if None. That of a row that sees no key does not count.
-      mask, scale: as in that call.
-      cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in that call.
-      wanted: names of the operands whose gradients are wanted; by default all. Kernels that compute
-        none of these are not launched.
+      q_nope, q_rope, k_nope, k_rope, v: the operands of the call of `mla`, bf16 or f16, read in
+        place. nope + rope + v_head_dim is at most 320 on `sm_90a`, 384 on `sm_100a`.
+      o: O of the call of `mla`, of q_nope's dtype.
+      lse: LSE of the call of `mla`, [batch, heads, sq] f32, or [heads, total] with `cu_seqlens_q`.
+      do: the gradient of O, of o's shape and dtype.
+      dlse: the gradient of LSE, of lse's shape and dtype; None: 0. The elements of rows that see no
+        key are ignored.
+      mask, scale: as in the call of `mla`.
+      cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k: as in the call
+        of `mla`.
+      wanted: names of the operands whose gradients are computed; by default all. Kernels that
+        compute no such gradient are not launched.
       device, stream: as of `attention`.
 
     Returns:
-      MlaGradients(dq_nope, dq_rope, dk_nope, dk_rope, dv) in q_nope's kind of array, of the shapes
-      and dtypes of the operands, None for those that are not wanted. A query that sees no key, and
-      a key that no query sees, have gradients of 0. Rows of no sequence are not written, but for
-      those of dk_rope, which are 0.
+      MlaGradients(dq_nope, dq_rope, dk_nope, dk_rope, dv): arrays of q_nope's library with the
+      shapes and dtypes of the operands; None for gradients that are not requested. The gradients of
+      a query that sees no key, and of a key that no query sees, are 0. Rows outside of every
+      sequence are 0 in dk_rope, and are not written elsewhere.
 
     Raises:
       SpecError: an argument is wrong, or has no kernel; nothing was launched.
@@ -179,11 +180,11 @@ def mla_backward(call: MlaBackwardCall) -> Plan:
 
 
 class _Parts(NamedTuple):
-    """The parts of the gradient of k_rope, one for each head of keys.
+    """The parts of the gradient of k_rope, one for each key-value head.
 
     Attributes:
-      memory: of the parts, [kv_heads, ..., rope].
-      total: their sum, [..., 1, rope].
+      memory: the memory of the parts, [kv_heads, ..., rope] f32.
+      total: the sum of the parts, [..., 1, rope].
     """
 
     memory: Allocation
@@ -191,14 +192,14 @@ class _Parts(NamedTuple):
 
     @staticmethod
     def of(written: Allocation, dtype: str) -> _Parts:
-        """Those of a kernel.
+        """The parts that a kernel writes.
 
         Args:
-          written: the parts as the kernel names them, [..., kv_heads, rope].
-          dtype: of the sum.
+          written: the kernel's result, [..., kv_heads, rope].
+          dtype: dtype of the sum.
 
         Raises:
-          SpecError: they are too many.
+          SpecError: the parts have more than 2^31 - 1 elements.
         """
         *rows, heads, columns = written.shape
         if math.prod(written.shape) > MOST_ELEMENTS:
@@ -208,7 +209,7 @@ class _Parts(NamedTuple):
         return _Parts(memory, Allocation(DK_ROPE, dtype, (*rows, 1, columns)))
 
     def as_written(self) -> PlanView:
-        """The memory as the kernel writes it."""
+        """The memory with the axes of the kernel's result."""
         (heads, *rows, columns), (of_heads, *strides) = (
             self.memory.shape,
             dense_strides(self.memory.shape),
@@ -217,13 +218,13 @@ class _Parts(NamedTuple):
         return PlanView(PARTS, shape, (*strides[:-1], of_heads, strides[-1]))
 
     def zeros(self) -> Step:
-        """The launch before the kernel, where that does not write all rows."""
+        """The launch that zeroes the parts before a kernel that does not write all rows."""
         *rows, columns = self.memory.shape
         accum = PlanView(PARTS, (1, math.prod(rows), 1, columns))
         return Step(ZeroRowsSpec(heads=1, head_dim=columns), {"accum": accum})
 
     def sums(self) -> Step:
-        """The launch behind the kernel."""
+        """The launch after the kernel, which sums the parts."""
         heads, *rest = self.memory.shape
         elements = math.prod(rest)
         views = {

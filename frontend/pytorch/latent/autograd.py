@@ -11,7 +11,7 @@ from attn_mlir.pytorch.latent.backward import mla_backward_in_graph
 OF_FORWARD = (
     *("return_lse", "out_dtype", "query_tiles", "tile_order", "num_qk_stages", "num_pv_stages"),
     *("ordered_softmax", "sm_margin"),
-)  # arguments of `mla` of which gradients do not depend
+)  # arguments of `mla` that the gradients do not depend on
 
 
 DIFFERENTIABLE = DifferentiableCall(
@@ -22,4 +22,4 @@ DIFFERENTIABLE = DifferentiableCall(
     OF_FORWARD,
     in_caches={"k_rope": "keys"},
 )
-trained = outside_graphs(DIFFERENTIABLE.apply)  # `mla`, where a gradient is wanted
+trained = outside_graphs(DIFFERENTIABLE.apply)  # `mla` of operands that require a gradient

@@ -17,7 +17,7 @@ mla_backward_call_op = MLA_BACKWARD.operator(
 
 
 def mla_backward_in_graph(*arguments: Any, **options: Any) -> MlaGradients:
-    """The function for tracers, with the results of the function that it stands for."""
+    """`mla_backward` for tracers, with the same results."""
     named = MLA_BACKWARD.by_name(arguments, options)
     if breaks(named):
         return mla_backward(*arguments, **options)

@@ -51,7 +51,7 @@ _mla_in_graph = MLA.in_graph(mla_call_op)
 
 
 def mla_in_graph(*arguments: Any, **options: Any) -> Any:
-    """The function for tracers; with LSE, and one node of autograd, where a gradient is wanted."""
+    """`mla` for tracers; one node of autograd, with LSE, if a gradient is requested."""
     named = MLA.by_name(arguments, options)
     if not wants_gradient(*(named.get(name) for name in MLA_WANTED)):
         return _mla_in_graph(*arguments, **options)
