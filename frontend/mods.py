@@ -147,14 +147,15 @@ def alibi(slopes: Any, *, offset: Any = 0) -> ScoreMod:
     Raises:
       SpecError: slopes or offsets of another rank or dtype.
     """
-    table = slopes if (heads := as_int(slopes)) is None else alibi_slopes(heads)
-    shape = _check("slopes", table, (1, 2), FLOATS).shape
+    heads = as_int(slopes)
+    slopes = slopes if heads is None else alibi_slopes(heads)
+    shape = _check("slopes", slopes, (1, 2), FLOATS).shape
     is_array = not isinstance(offset, int)
     if is_array:
         _check("offset", offset, (1,), INTEGERS)
     return functools.partial(
         _biased_by_slope,
-        table=table,
+        slopes=slopes,
         offset=offset,
         by_batch=len(shape) == 2,
         is_array=is_array,
@@ -163,9 +164,9 @@ def alibi(slopes: Any, *, offset: Any = 0) -> ScoreMod:
 
 def _biased_by_slope(
     score: Any, b: Any, h: Any, q: Any, k: Any,
-    *, table: Any, offset: Any, by_batch: bool, is_array: bool,
+    *, slopes: Any, offset: Any, by_batch: bool, is_array: bool,
 ) -> Any:  # fmt: skip
-    slope = table[b, h] if by_batch else table[h]
+    slope = slopes[b, h] if by_batch else slopes[h]
     return score - slope * abs(q + (offset[b] if is_array else offset) - k)
 
 
@@ -464,7 +465,7 @@ _JOINS: dict[str, Callable[..., Any]] = {"and": _all_of, "or": _any_of, "compose
 _SCORES = ("batch", "heads", "sq", "sk")
 _ARRAYS: dict[Callable[..., Any], dict[str, _Array]] = {  # of each function, by keyword
     _biased_by_slope: {
-        "table": _Array("slopes", ("batch", "heads")),
+        "slopes": _Array("slopes", ("batch", "heads")),
         "offset": _Array("offset", ("batch",)),
     },
     _biased_by_distance: {"table": _Array("table", ("heads", ""))},

@@ -137,7 +137,7 @@ BACKWARD = {
     **{name: ATTENTION[name] for name in ("q", "k", "v", "mask", "scale")},
     **{name: ATTENTION[name] for name in ("score_mod", "mask_mod", "block_mask", "sinks")},
     "wanted": Change(("q",)),
-    "captured": Change(("table",), {"score_mod": am.mods.alibi(ones(HEADS)), **WARPGROUPS}),
+    "captured": Change(("slopes",), {"score_mod": am.mods.alibi(ones(HEADS)), **WARPGROUPS}),
     "o": Change(normal(*O_SHAPE, seed=9)),
     "do": Change(normal(*O_SHAPE, seed=9)),
     "lse": Change(ones(*LSE_SHAPE, value=2)),

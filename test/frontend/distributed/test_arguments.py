@@ -90,7 +90,7 @@ def in_grad(scheme: str) -> Any:
             lambda s: attend(
                 s, *operands(), score_mod=mods.alibi(torch.ones(4, requires_grad=True))
             ),
-            "table requires a gradient",
+            "slopes requires a gradient",
         ),
     ],
 )
@@ -105,7 +105,7 @@ def test_an_argument_that_is_not_what_it_looks_like_is_refused_by_name(
 def test_captured_tensors_have_no_gradient_in_schemes_of_parts(alone: None, scheme: str) -> None:
     slopes = torch.ones(4, requires_grad=True)
     q, k, v = replaced(0, lambda x: x.requires_grad_())
-    with pytest.raises(SpecError, match="table requires a gradient"):
+    with pytest.raises(SpecError, match="slopes requires a gradient"):
         attend(scheme, q, k, v, score_mod=mods.alibi(slopes))
 
 

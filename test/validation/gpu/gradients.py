@@ -24,7 +24,7 @@ ERROR = 2.0**-6  # of the largest gradient: a few roundings of P, dS and the res
 def _options() -> list[dict[str, Any]]:
     """Masks alone, then modifiers, with a gradient of what they capture, and sinks."""
     slopes, sinks = np.float32([0.5, 0.25, 0.125, 1.0]), np.float32([1.0, -1.0, 3.0, 0.0])
-    alibi: dict[str, Any] = {"score_mod": am.mods.alibi(slopes), "captured": ("table",)}
+    alibi: dict[str, Any] = {"score_mod": am.mods.alibi(slopes), "captured": ("slopes",)}
     distances = np.random.default_rng(1).standard_normal((HEADS, 40)).astype(np.float32)
     return [
         *({"mask": mask} for mask in MASKS),
