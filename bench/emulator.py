@@ -156,7 +156,7 @@ def case_kernel(name: str, check: str) -> Subject:
     """A kernel of `make conformance`, compiled and recorded where it is not there yet.
 
     Args:
-      check: the checkers that watch it.
+      check: names of the checkers that watch the kernel.
 
     Raises:
       KeyError: no case has that name.

@@ -4,12 +4,12 @@
     ATTN_MLIR_BUNDLES=DIR python bench/flex.py               where the GPU is; needs torch
     ... --gradients                                          the backward pass alone, in both places
 
-4 sequences of 4096 tokens, 16 heads of 128 columns, bf16, normal values. Both run in turns, the forward
-pass from CUDA graphs, FlexAttention compiled by torch and with a block mask; the products of the pairs
-that the mask shows count: two of the forward pass, five of the backward pass, whatever a kernel computes.
-What ours gives is compared with what FlexAttention gives; the learned table, whose gradient is wanted too,
-FlexAttention does not compile, and ours is compared with our row without a modifier. Exit code: 0
-when all agree, 1 when one row does not.
+The operands are 4 sequences of 4096 tokens, 16 heads of 128 columns, bf16, normal values. Both
+implementations alternate; the forward pass runs from CUDA graphs, and FlexAttention is compiled by
+torch with a block mask. FLOPs are those of visible scores: two matrix products of the forward pass,
+five of the backward pass, whatever a kernel computes. Our results are compared with FlexAttention's.
+FlexAttention does not compile the learned table, whose gradient is computed as well: its row is
+compared with our row without a modifier. Exit code: 0 if all rows agree, else 1.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ CAP, WINDOW = 30.0, 1024  # of the softcap; keys that a query sees in the window
 TOLERANCE = 2.0**-5  # of O: two steps of bf16 for values of 2 to 4, as both round theirs
 CALLS = 4  # in a graph
 OURS, PEER, PLAIN = "ours", "FlexAttention", "ours without a modifier"
-REACH = 64  # greatest distance that the learned table tells apart
-GRADIENT_TOLERANCE = 2.0**-5  # of the largest: both have weights of bf16, of unlike roundings
+REACH = 64  # largest distance of the learned table; larger ones are clamped
+GRADIENT_TOLERANCE = 2.0**-5  # of the largest element: both round weights to bf16, differently
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Row:
       name: in the table.
       mask: in closed form.
       capped, biased: whether scores are capped, or have ALiBi's distances.
-      learned: whether distances are looked up in a table that is learned.
+      learned: whether a learned table of distances is added to the scores.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Row:
         return 4.0 * BATCH * HEADS * HEAD_DIM * pairs
 
     def ours(self, read: Any, q: Any, k: Any, v: Any) -> Any:
-        """O [batch, length, heads, columns] of operands that lie so.
+        """O [batch, length, heads, columns] by our kernels, of operands with the same axes.
 
         Args:
           read: the slopes [heads], or the learned table [heads, 2 REACH + 1].
@@ -84,7 +84,7 @@ class Row:
         return am.attention(q, k, v, mask=self.mask, score_mod=mod)
 
     def read(self) -> Any:
-        """The array that `ours` reads, of numpy."""
+        """The array that the modifier of `ours` reads, of numpy."""
         learned = np.zeros((HEADS, 2 * REACH + 1), np.float32)
         return learned if self.learned else mods.alibi_slopes(HEADS)
 
@@ -181,14 +181,14 @@ def _operands(torch: Any, count: int = 3) -> list[Any]:
 def _gradients(
     torch: Any, attend: Callable[..., Any], leaves: list[Any], do: Any
 ) -> Callable[[], Any]:
-    """The backward pass of a forward pass that is made here; the first three leaves are q, k, v."""
+    """Runs a forward pass, and returns its backward pass; the first three leaves are q, k, v."""
     return functools.partial(
         torch.autograd.grad, attend(*leaves[:3]), leaves, do, retain_graph=True
     )
 
 
 def _show(found: Mapping[str, Spread], flops: float, peer: str) -> None:
-    """A line for each: its rate, and the ratio to that of a peer."""
+    """Prints a line for each implementation: its rate, and the ratio to the rate of a peer."""
     for name, spread in found.items():
         ratio, rate = found[peer].median / spread.median, flops / spread.median * 1e-12
         print(

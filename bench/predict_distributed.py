@@ -1,10 +1,10 @@
-"""Tables of the planner and of the simulation beside measured and published times, and over ranks.
+"""Compares the planner and the simulation with measured and published times, and over ranks.
 
     python bench/predict_distributed.py --write docs/lab/distributed.md --picture docs/distributed.svg
 
-replaces what stands between the markers of the page. The planner is `attn_mlir.parallel`, the
-simulation `bench/simulate_distributed.py`. Rates of cuDNN and of FlashAttention come from columns of
-one GPU; no number was fitted to a time of several GPUs.
+replaces the tables between the markers of the page. The planner is `attn_mlir.parallel`, the
+simulation is `bench/simulate_distributed.py`. Rates of cuDNN and of FlashAttention come from times
+of one GPU; no number was fitted to a time of several GPUs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from attn_mlir.parallel.schemes import predict
 
 H200 = GPUS["H200"]
 RUNS = {"prototype": "prototypes", "virtual": "virtual ranks", "library": "the library"}
-LEAST_SCHEMES = 3  # of a size, for a choice among them to count
+LEAST_SCHEMES = 3  # measured schemes of a size, for the planner's choice among them to count
 BEGIN, END = "<!-- predictions: begin -->", "<!-- predictions: end -->"
 
 # cuDNN 9.19 of torch 2.11 on one H200, 27 November 2026: 612 and 678 TFLOP/s at 8,192 positions
@@ -50,7 +50,7 @@ OTHERS = {"ours": PROTOTYPE, "cuDNN": CUDNN}
 
 @dataclass(frozen=True)
 class Compared:
-    """A cell with what the planner and the simulation say, in milliseconds."""
+    """A measured cell with the times of the planner and of the simulation, in milliseconds."""
 
     cell: Measured
     planned: float
@@ -58,13 +58,13 @@ class Compared:
 
     @property
     def errors(self) -> tuple[float, float]:
-        """Relative, of both."""
+        """Relative errors of the planner and of the simulation."""
         measured = self.cell.milliseconds
         return self.planned / measured - 1, self.simulated / measured - 1
 
 
 def compared(cell: Measured) -> Compared:
-    """Predicts a measured cell; where it is the best of several schemes, the best of them."""
+    """Predicts a measured cell, or the best scheme if the cell is the best of several."""
     software = SOFTWARE.get(cell.run, OTHERS)[cell.software]
     problem = Problem(
         cell.length, 32, cell.kv_heads, is_causal=cell.is_causal, is_training=cell.is_training,
@@ -111,7 +111,7 @@ def error_tables() -> Iterator[str]:
 
 
 def _picks_text(several: Sequence[Compared]) -> str:
-    """How much slower the schemes that the planner puts first are than the fastest measured ones."""
+    """The slowdown of the planner's first scheme against the fastest measured one, as a sentence."""
     sizes: dict[tuple[object, ...], list[Compared]] = {}
     for x in several:
         if x.cell.scheme != "nccl":
@@ -131,9 +131,9 @@ def _picks_text(several: Sequence[Compared]) -> str:
 
 
 def _cells(rows: Sequence[Compared], columns: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A line for each size: milliseconds, then percent of both errors."""
+    """A line of markdown for each size: milliseconds, and both errors in percent."""
     lines: dict[str, dict[tuple[str, str], str]] = {}
-    one_rank: list[Compared] = []  # stand before those of their line
+    one_rank: list[Compared] = []  # cells of one GPU precede the other cells of their line
     for x in rows:
         if x.cell.scheme == "one":
             one_rank.append(x)
@@ -215,8 +215,8 @@ def _both(
 
 RANKS = tuple(2**x for x in range(3, 11))
 LENGTHS = {"128 Ki": 2**17, "1 Mi": 2**20, "10 Mi": 10 * 2**20}
-SCALES = 1.5  # times as fast on twice the ranks
-FLAT_RANKS = 512  # of the largest flat ring that is simulated: as many steps on each rank
+SCALES = 1.5  # least speedup on twice the ranks for which a scheme scales
+FLAT_RANKS = 512  # ranks of the largest simulated flat ring; its events grow as the square of ranks
 MARGIN = 16  # multiprocessors that NCCL's kernels take
 
 
@@ -224,7 +224,7 @@ MARGIN = 16  # multiprocessors that NCCL's kernels take
 def simulated_times(
     gpu: Gpu, length: int, schemes: tuple[str, ...] = tuple(SCHEMES), margin: int = 0
 ) -> dict[str, dict[int, float]]:
-    """Seconds by scheme and ranks; a scheme that became slower on more ranks is not followed."""
+    """Seconds by scheme and ranks; a scheme is dropped once it becomes slower on more ranks."""
     times: dict[str, dict[int, float]] = {name: {} for name in schemes}
     for name, ranks in ((x, y) for x in schemes for y in RANKS):
         found = list(times[name].values())
@@ -239,7 +239,7 @@ def simulated_times(
 
 
 def scaling() -> Iterator[str]:
-    """Lines of markdown: the picked scheme over ranks, and where each one stops."""
+    """Lines of markdown: the picked scheme by ranks, and the ranks up to which schemes scale."""
     for gpu in (H200, GPUS["B200"]):
         yield f"{gpu.name}, {gpu.intra_bandwidth / 1e9:g} GB/s within a node and {INTER / 1e9:g} between:"
         yield ""
@@ -262,7 +262,7 @@ def scaling() -> Iterator[str]:
 
 
 def _picks(gpu: Gpu, length: int) -> Iterator[str]:
-    """The planner's pick with its simulated time, and any scheme that is faster by more than 2 %."""
+    """The planner's pick and its simulated time, then schemes that are faster by more than 2 %."""
     times = simulated_times(gpu, length)
     for ranks in RANKS:
         plan = plan_parallel(length, ranks=ranks, heads=64, kv_heads=8, gpu=gpu)
@@ -299,7 +299,7 @@ def _end(times: dict[int, float], is_flat: bool) -> str:
 
 
 def drawn() -> str:
-    """Simulated times of 1 Mi tokens on H200s."""
+    """The picture of simulated times of 1 Mi tokens on H200s, as SVG."""
     length = LENGTHS["1 Mi"]
     lines: dict[str, dict[int, float]] = {"limit": {}}
     for ranks in RANKS:

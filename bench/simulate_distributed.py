@@ -2,7 +2,7 @@
 
     python bench/simulate_distributed.py --length 10485760 --ranks 1024 --scheme 2d --gpu B200
 
-Ranks are processes that do what `attn_mlir.distributed` does, step by step: kernels hold
+Each rank is a simulated process with the steps of `attn_mlir.distributed`: kernels hold
 multiprocessors, copies and messages share the ports of GPUs, NCCL's kernels wait for
 multiprocessors and for the rank at the other end. No formula of `attn_mlir.parallel.schemes` is
 used; rates of GPUs, gaps and the table of NCCL's overhead are shared. `bench/predict_distributed.py`
@@ -39,21 +39,24 @@ from attn_mlir.parallel.plan import GB, INTER
 
 TILE = 128  # queries of a work tile, keys of a step of its loop
 NCCL_SMS = 16  # multiprocessors of one NCCL kernel; assumption
-DISPATCH = 2e-6  # a kernel that waits for another stream's event starts so much later
+DISPATCH = 2e-6  # seconds from an event to the start of another stream's kernel that waits for it
 Call = tuple[int, int, int, bool, bool]  # rows, keys, heads, square, backward
-MOST_TILES = 100_000  # that are laid out one by one
+MOST_TILES = 100_000  # work tiles that are scheduled one by one; above, a formula is used
 
 
 @functools.cache
 def kernel_seconds(
     rows: int, keys: int, heads: int, is_square: bool, per_key: float, sms: int, extra: int
 ) -> float:
-    """The time of a call whose work tiles go, the longest first, to a free multiprocessor.
+    """Seconds of a call whose work tiles start, the longest first, on the next free multiprocessor.
 
     Args:
-      heads: of all sequences.
+      rows, keys: queries and keys of a sequence.
+      heads: query heads of all sequences together.
+      is_square: whether the call is causal, with equally many rows and keys.
       per_key: seconds of a work tile for each key.
-      extra: keys that a tile costs besides its own.
+      sms: multiprocessors of the kernel.
+      extra: cost of prologue and epilogue of a work tile, in keys.
     """
     tiles = -(-rows // TILE)
     if not is_square:
@@ -71,7 +74,7 @@ def kernel_seconds(
 
 @dataclass(frozen=True)
 class Setting:
-    """The problem, the GPUs, their links, and the program."""
+    """The problem, the GPU, the links, and the implementation that is simulated."""
 
     problem: Problem
     gpu: Gpu
@@ -95,12 +98,12 @@ class Setting:
 
 
 class Rank:
-    """One GPU: its multiprocessors, ports, and how long it may go on at full clock."""
+    """One GPU: its multiprocessors, its ports, and its remaining time at full clock."""
 
     def __init__(self, clock: Clock, s: Setting, times: dict[Call, float]) -> None:
         self.clock, self.s, self._times = clock, s, times
         self.sms = Multiprocessors(clock, s.gpu.sms, s.problem.sm_margin)
-        self.near = Port(s.links.intra), Port(s.links.intra)  # out of the GPU, into it
+        self.near = Port(s.links.intra), Port(s.links.intra)  # out, in
         self.far = Port(s.links.inter), Port(s.links.inter)
         self.attending = 0.0
         self._allowance = [0.0, 0.0]
@@ -108,7 +111,7 @@ class Rank:
             self._allowance = [s.calls.rate(backward).burst_seconds for backward in (False, True)]
 
     def attend(self, rows: int, keys: int, heads: int, square: bool, backward: bool) -> Event:
-        """One call of attention with the gaps around it, from when it is issued."""
+        """Issues a call of attention; the event happens at its end, gaps included."""
         call = rows, keys, heads, square, backward
         if call not in self._times:
             self._times[call] = self.s.call_seconds(*call)
@@ -125,10 +128,10 @@ class Rank:
 
 
 class Nccl:
-    """A kernel of NCCL on all ranks of a group, whose parts wait for each other.
+    """An NCCL call of a group: one kernel on each rank, which wait for each other.
 
     Attributes:
-      over: for each rank, when its part has ended.
+      over: for each rank, the event of the end of its kernel.
     """
 
     def __init__(self, cluster: Cluster, group: list[int], key: object) -> None:
@@ -137,7 +140,7 @@ class Nccl:
         self.over = [Event() for _ in group]
 
     def begin(self, place: int) -> Event:
-        """One rank issues its part, which then waits for multiprocessors."""
+        """Issues the kernel of one rank, which then waits for multiprocessors."""
         clock, rank = self.cluster.clock, self.cluster.ranks[self.group[place]]
 
         def dispatched() -> None:
@@ -160,7 +163,7 @@ class Cluster:
 
     def __init__(self, s: Setting) -> None:
         self.s, self.clock = s, Clock()
-        times: dict[Call, float] = {}  # of calls, which are the same on many ranks
+        times: dict[Call, float] = {}  # cached, since many ranks make the same calls
         self.ranks = [Rank(self.clock, s, times) for _ in range(s.problem.ranks)]
         self.kernels: dict[object, Any] = {}
 
@@ -177,7 +180,7 @@ class Cluster:
         return LATENCY if self.node(group[0]) == self.node(group[-1]) else NODE_LATENCY
 
     def together(self, group: list[int], name: object) -> Event:
-        """A barrier of a group; happens when all its ranks have asked."""
+        """A barrier of a group; the event happens when all its ranks have called."""
         key = name, group[0], group[-1]
         found: Countdown | None = self.kernels.get(key)
         if found is None:
@@ -196,7 +199,7 @@ class Cluster:
         return over
 
     def shift(self, group: list[int], place: int, name: object, count: float) -> Event:
-        """A message to the next rank of a ring and one from the rank before, over NCCL."""
+        """Sends to the next rank of a ring and receives from the previous one, over NCCL."""
         key = "shift", group[0], group[-1], name
         kernel: Nccl | None = self.kernels.get(key)
         if kernel is None:
@@ -205,7 +208,7 @@ class Cluster:
         return kernel.begin(place)
 
     def _connect(self, kernel: Nccl, count: float) -> None:
-        """Each pair of neighbours sends when both are there; a part ends with both its messages."""
+        """Sends between neighbours whose kernels both run; a kernel ends with its two messages."""
         group, clock, size = kernel.group, self.clock, len(kernel.group)
         before = self.latency(group) + nccl_overhead("shift", self.s.links.curve or size, count)
         parts = [Countdown(2) for _ in group]
@@ -229,10 +232,13 @@ class Cluster:
     def collective(
         self, kind: str, group: list[int], place: int, name: object, count: float
     ) -> Event:
-        """An all-gather (bytes of each part) or an all-to-all (bytes of all parts) over NCCL.
+        """An all-gather or an all-to-all over NCCL.
 
-        Traffic is uniform, so each rank's is two flows: one from its neighbour in the node, one
-        from the rank of its number in the node before.
+        Traffic is uniform, so two flows stand for a rank's traffic: one from its neighbour in the
+        node, one from the rank with its local number in the previous node.
+
+        Args:
+          count: bytes of a rank's part (all-gather), or of all its parts (all-to-all).
         """
         key = kind, group[0], group[-1], name
         kernel: Nccl | None = self.kernels.get(key)
@@ -274,11 +280,14 @@ def ring(
     c: Cluster, group: list[int], place: int, tokens: int, heads: int, message: int,
     pulled: bool, backward: bool,
 ) -> Process:  # fmt: skip
-    """A rank of a ring of keys, and in the backward pass of their gradients.
+    """The process of a rank in a ring of keys, and in the backward pass of their gradients.
 
     Args:
-      tokens, heads: that a rank of the ring works on.
-      message: bytes of K and V.
+      group: the ranks of the ring.
+      place: the index of the rank in `group`.
+      tokens, heads: tokens and query heads of a rank.
+      message: bytes of K and V of a rank.
+      pulled: whether copy engines pull the messages; else NCCL sends them.
     """
     p, size, rank = c.s.problem, len(group), c.ranks[group[place]]
     half, software = tokens // 2, c.s.software
@@ -333,7 +342,11 @@ def ring(
 def exchanged(
     c: Cluster, group: list[int], place: int, backward: bool
 ) -> tuple[Process, Process, int, int, int]:
-    """The exchange of heads among a group, before and after attention; tokens, heads, K and V."""
+    """The processes of the exchanges of heads before and after attention.
+
+    Returns:
+      Both processes; then tokens, query heads, and bytes of K and V of a rank between them.
+    """
     p, size, rank = c.s.problem, len(group), c.ranks[group[place]]
     copies = math.lcm(p.kv_heads, size)
     tokens = p.batch * p.own * 2
@@ -357,7 +370,7 @@ def exchanged(
 
 
 def of_rank(c: Cluster, number: int, scheme: str) -> Process:
-    """All that one rank does."""
+    """The process of one rank under a scheme."""
     p, group = c.s.problem, list(range(c.s.problem.ranks))
     for backward in p.passes:
         if scheme in ("ring-pull", "ring-nccl"):
@@ -378,7 +391,7 @@ def of_rank(c: Cluster, number: int, scheme: str) -> Process:
 
 
 def gather(c: Cluster, group: list[int], place: int, backward: bool) -> Process:
-    """A rank that gathers K and V of all, by copy engines within a node, else over NCCL."""
+    """The process of a rank that gathers K and V, by copy engines within a node, else over NCCL."""
     p, size, rank = c.s.problem, len(group), c.ranks[place]
     half, software = p.own // 2, c.s.software
     if size > 1:
@@ -411,9 +424,9 @@ class Simulated:
     """The result of a simulation.
 
     Attributes:
-      seconds: of the slowest rank.
-      attention: of it, in attention kernels, the least of all ranks.
-      events: that happened.
+      seconds: time of the slowest rank.
+      attention: seconds in attention kernels, of the rank that has the least.
+      events: number of simulated events.
     """
 
     seconds: float

@@ -37,7 +37,7 @@ P = ParamSpec("P")
 TRAINED = {
     "attention": "attn_mlir.pytorch.autograd",
     "mla": "attn_mlir.pytorch.latent.autograd",
-}  # where the functions lie that autograd records, whose gradients have kernels
+}  # modules whose `trained` calls the function as a node of autograd
 
 
 def _or_operator(function: Callable[P, Any]) -> Callable[P, Any]:

@@ -65,8 +65,9 @@ def scaled_dot_product_attention(
     """As `torch.nn.functional.scaled_dot_product_attention`.
 
     Args:
-      query: [..., heads, sq, head_dim], bfloat16 or float16; of any rank from 2 on. Or, as key and
-        value then, a nested tensor [batch, heads, ragged, head_dim] of layout torch.jagged.
+      query: [..., heads, sq, head_dim], bfloat16 or float16; of any rank from 2 on. Alternatively
+        query, key and value are nested tensors [batch, heads, ragged, head_dim] of layout
+        torch.jagged.
       key: [..., kv_heads, sk, head_dim].
       value: [..., kv_heads, sk, v_head_dim]. Extents of 1 before the last two are broadcast.
       attn_mask: bool, True for visible scores, or float, which is added to the scores; its last two
@@ -77,11 +78,11 @@ def scaled_dot_product_attention(
       enable_gqa: whether heads may be a multiple of kv_heads.
 
     Returns:
-      [..., heads, sq, v_head_dim]; of nested tensors one with the offsets of query.
+      [..., heads, sq, v_head_dim]; for nested tensors a nested tensor with the offsets of query.
 
     Raises:
-      SpecError: an argument is wrong, or has no kernel: dropout, other dtypes, masks of nested
-        tensors.
+      SpecError: an argument is wrong, or has no kernel, such as dropout, float32, or an `attn_mask`
+        of nested tensors.
     """
     return sdpa_and_lse(query, key, value, attn_mask, is_causal, scale, enable_gqa)[0]
 
@@ -96,7 +97,7 @@ def sdpa_and_lse(
     enable_gqa: bool = False,
     return_lse: bool = False,
 ) -> tuple[Any, Any]:
-    """As `scaled_dot_product_attention`, also LSE, [batch, heads, sq] in float32, if asked for."""
+    """O of `scaled_dot_product_attention`, and with `return_lse` LSE [batch, heads, sq] f32."""
     if flag("is_causal", is_causal) and attn_mask is not None:
         raise SpecError("attn_mask and is_causal exclude each other")
     if attn_mask is not None and in_force():
@@ -210,11 +211,11 @@ def flex_attention(
 
 
 def register_sharding() -> None:
-    """Lets DTensor of PyTorch be an operand of attention, with gradients; again it does nothing.
+    """Admits PyTorch's DTensor as an operand of attention, with gradients; repeats do nothing.
 
-    `scaled_dot_product_attention`, `flex_attention` and `attn_mlir.attention` then take operands of
-    which all are DTensor. Shards of the batch and of heads are computed where they are, those of
-    queries where no position counts; operands of other placements PyTorch redistributes.
+    Afterwards `scaled_dot_product_attention`, `flex_attention` and `attn_mlir.attention` take
+    operands that are all DTensor. Shards along the batch and along heads are computed in place, and
+    shards along queries if no position matters. PyTorch redistributes all other placements.
 
     Raises:
       ImportError: this PyTorch has no `torch.distributed`.
@@ -234,10 +235,11 @@ def _attend(
     length: int | None = None,
     **mods: Any,
 ) -> tuple[Any, Any]:
-    """O [batch, heads, sq, v_head_dim] and LSE; `mods` are `score_mod` and `mask_mod`, or None.
+    """O [batch, heads, sq, v_head_dim] and LSE [batch, heads, sq] f32.
 
     Args:
-      length: of the whole sequence, where it is sharded and known.
+      length: tokens of the whole sequence, if it is sharded and a block mask states it.
+      mods: `score_mod` and `mask_mod`, or None.
     """
     query, key, value = operands.query, operands.key, operands.value
     if scale is None:
@@ -327,6 +329,6 @@ def _of_blocks(
 
 
 def _check_one_mask(mask_mod: MaskMod | None) -> None:
-    """Refuses a predicate beside a BlockMask."""
+    """Refuses a mask_mod next to a BlockMask."""
     if mask_mod is not None:
         raise SpecError("mask_mod and block_mask exclude each other: make the block mask with it")

@@ -116,8 +116,9 @@ def _traced(
 
 
 def keeps_of(program: Program) -> MaskMod:
-    """The predicate of a program, beside its score modifier as a `Recorded` without the predicate:
-    so that the tensors that both read are the same.
+    """The predicate of a program as a function that replays its nodes when it is traced.
+
+    It reads the same tensors as the program's score modifier, so that both can be traced together.
     """
 
     def keeps(*coordinates: Traced) -> Traced:

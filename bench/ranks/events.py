@@ -12,7 +12,7 @@ Process = Generator["float | Event", None, None]
 
 
 class Event:
-    """Something that happens once; processes and functions wait for it."""
+    """An event that happens once; processes and functions wait for it."""
 
     __slots__ = ("_waiting", "is_over")
 
@@ -21,7 +21,7 @@ class Event:
         self._waiting: list[Callable[[], Any]] = []
 
     def then(self, act: Callable[[], Any]) -> None:
-        """Calls a function when the event happens, or now if it has."""
+        """Calls a function when the event happens, or at once if it has happened."""
         if self.is_over:
             act()
         else:
@@ -35,7 +35,7 @@ class Event:
 
 
 class Countdown(Event):
-    """An event that happens when so many others have."""
+    """An event that happens after `count` calls of `one`."""
 
     __slots__ = ("_left",)
 
@@ -58,7 +58,7 @@ class Clock:
         self._queue: list[tuple[float, int, Callable[[], Any]]] = []
 
     def after(self, seconds: float, act: Callable[[], Any]) -> None:
-        """Calls a function in so many seconds."""
+        """Calls a function after `seconds` of simulated time."""
         self.count += 1
         heapq.heappush(self._queue, (self.now + seconds, self.count, act))
 
@@ -86,7 +86,7 @@ class Clock:
         return ended
 
     def run(self) -> None:
-        """Lets time go on until nothing is left to happen."""
+        """Advances time until no call is scheduled."""
         queue = self._queue
         while queue:
             self.now, _, act = heapq.heappop(queue)
@@ -94,15 +94,16 @@ class Clock:
 
 
 class Multiprocessors:
-    """Those of one GPU: one attention kernel at a time takes all that are free but a margin.
+    """The multiprocessors of one GPU.
 
-    It also takes those that become free while it runs. A kernel of NCCL needs a number of them at
-    once, waits for them in order, and keeps them until it ends.
+    One attention kernel runs at a time. It takes all free multiprocessors except a margin, also
+    those that become free while it runs. An NCCL kernel needs several multiprocessors at once: NCCL
+    kernels wait in order, and keep their multiprocessors until they end.
     """
 
     def __init__(self, clock: Clock, count: int, margin: int) -> None:
         self._clock, self._count, self._margin = clock, count, margin
-        self._others = 0  # taken by NCCL
+        self._others = 0  # multiprocessors that NCCL holds
         self._waiting: deque[tuple[int, Event]] = deque()
         self._kernel: Event | None = None
         self._taken = 0
@@ -121,7 +122,7 @@ class Multiprocessors:
         return self._kernel
 
     def take(self, count: int) -> Event:
-        """Waits for so many multiprocessors, which `release` gives back."""
+        """Waits for `count` multiprocessors, which `release` returns."""
         granted = Event()
         self._waiting.append((count, granted))
         self._grant()
@@ -134,7 +135,7 @@ class Multiprocessors:
             self._grow()
 
     def _grow(self) -> None:
-        """Gives the kernel what is free, and asks for the time at which it will end."""
+        """Gives free multiprocessors to the attention kernel, and reschedules its end."""
         now = self._clock.now
         self._left -= self._taken * (now - self._since)
         self._since = now
@@ -163,7 +164,7 @@ class Multiprocessors:
 
 
 class Port:
-    """One direction of a GPU's link: flows through it have equal shares."""
+    """One direction of a GPU's link; flows through it share its bandwidth equally."""
 
     __slots__ = ("bandwidth", "flows")
 
@@ -173,7 +174,7 @@ class Port:
 
 
 class Flow(Event):
-    """Bytes on their way through some ports, at the least share that one of them gives."""
+    """A transfer of bytes through several ports, at its smallest share of their bandwidths."""
 
     __slots__ = ("_clock", "_left", "_ports", "_rate", "_since", "_version")
 

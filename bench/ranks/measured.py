@@ -1,9 +1,10 @@
-"""Measured times of attention over several GPUs, with which models are compared.
+"""Measured times of attention over several GPUs, with which the models are compared.
 
-All are of H200s, bf16, batch 1, head size 128, 32 query heads, milliseconds of the slower rank:
-the prototypes of 27 November 2026 (torch 2.11, NCCL 2.28.9, cuDNN 9.19, NVLS off; of 2 and 4 GPUs,
-and of 4 and 8 ranks of which two GPUs did the work and the transfers of one each), and
-`bench/distributed.py` of 28 November 2026 (docs/lab/performance.md, several GPUs).
+All times are those of H200s, bf16, batch 1, head size 128, 32 query heads, in milliseconds of the
+slowest rank. Prototypes were measured on 27 November 2026 (torch 2.11, NCCL 2.28.9, cuDNN 9.19,
+NVLS off) on 2 and 4 GPUs, and as 4 and 8 virtual ranks, where each of two GPUs did the work and the
+transfers of one rank. The library was measured by `bench/distributed.py` on 28 November 2026
+(docs/lab/performance.md, several GPUs).
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ class Measured:
 
     Attributes:
       run: `prototype`, `virtual` or `library`.
-      software: `cuDNN` or `ours`, the kernels.
-      scheme: as of `attn_mlir.parallel.SCHEMES`; `one`: one GPU; `nccl`: the best of those over
+      software: the attention kernels, `cuDNN` or `ours`.
+      scheme: a name of `attn_mlir.parallel.SCHEMES`; `one`: one GPU; `nccl`: the best scheme over
         NCCL.
+      ranks: number of ranks.
+      length: tokens of the whole sequence.
+      milliseconds: time of the slowest rank.
+      is_training: whether the backward pass is included.
     """
 
     run: str
@@ -40,7 +45,7 @@ class Measured:
         return f"{self.length // 1024}k {mask}, {self.kv_heads} KV heads{passes}"
 
 
-# ranks, thousands of tokens, KV heads, mask; then by column, - where there is none.
+# ranks, length in units of 1,024 tokens, KV heads, mask; then milliseconds by column, - for none
 PROTOTYPE_COLUMNS = (
     ("cuDNN", "one"), ("ours", "one"), ("cuDNN", "ring-nccl"), ("cuDNN", "gather"),
     ("cuDNN", "ulysses"), ("cuDNN", "ring-pull"), ("ours", "nccl"), ("ours", "ring-nccl"),
@@ -117,7 +122,7 @@ TABLES = (
 
 
 def measured_cells() -> Iterator[Measured]:
-    """All cells; of scheme `one` those of one GPU."""
+    """All measured cells."""
     for run, text, columns, is_training in TABLES:
         for line in text.strip().splitlines():
             ranks, thousands, kv_heads, mask, *values = line.split()

@@ -1,6 +1,4 @@
-"""Checks that the operands and results of operations share:
-axes of one name are of one length.
-"""
+"""Checks of the shapes of operands and results: axes of one name have one extent."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -14,12 +12,12 @@ Axes = tuple[str, ...]
 def axes_in_memory(
     op: Any, axes: Mapping[str, Axes], ragged: Mapping[str, Mapping[str, Axes]]
 ) -> dict[str, Axes]:
-    """Names of the axes of every operand and result that an operation has.
+    """Axis names of every operand and result that an operation has, as they are stored.
 
     Args:
-      axes: by the name of an operand or result.
-      ragged: by an operand's name, the axes of what is stored as this operand is, where it stands
-        for sequences but its rows lie one after the other.
+      axes: axis names by the name of an operand or result.
+      ragged: for an operand's name, the axis names of the tensors that are stored as this operand
+        is; they replace those of `axes` if its sequences are stored without an axis of their own.
     """
     own = {name: names for name, names in axes.items() if hasattr(op, name)}
     for operand, stored_alike in ragged.items():
@@ -29,10 +27,10 @@ def axes_in_memory(
 
 
 def is_ragged(operand: Any, rank: int) -> bool:
-    """Whether an operand is a view, and its rows are stored without a dimension of sequences.
+    """Whether an operand is a view whose rows are stored without an axis of sequences.
 
     Args:
-      rank: number of axes with that dimension.
+      rank: rank with the axis of sequences.
     """
     stored = stored_type(operand)
     is_tensor = isinstance(stored, ir.RankedTensorType)

@@ -1,4 +1,4 @@
-"""Checks that the verifiers of operations share beside those of `shapes`, and their error."""
+"""Checks of types that the verifiers of operations share, and the report of their errors."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -8,10 +8,11 @@ from attn_mlir.element_types import WIDE_MLIR
 
 
 def verified(op: Any, misfit: str) -> bool:
-    """Whether an operation is as its verifier wants it; emits an error if not.
+    """Whether a verifier found no error; emits an error otherwise.
 
     Args:
-      misfit: an expectation and the value got, behind "op expects"; "" if there is no error.
+      misfit: the text after "op expects": the expected and the actual value; "" if there is no
+        error.
     """
     if misfit:
         op.location.emit_error(f"'{op.OPERATION_NAME}' op expects {misfit}")
@@ -22,18 +23,19 @@ def tensors_misfit(op: Any, axes: Mapping[str, Axes]) -> str:
     """The error in the ranks of operands and results, which may be views; "" if none.
 
     Args:
-      axes: names of the axes of each.
+      axes: axis names of every operand and result, by its name.
     """
     shown = {name: getattr(op, name).type for name in axes}
     return rank_misfit(logical_types(op, axes), axes, shown)
 
 
 def wide_misfit(op: Any, axes: Mapping[str, Axes], of_f32: Collection[str]) -> str:
-    """The error in ranks and element types of an operation on rows of 16 bits; "" if none.
+    """The error in ranks and element types of an operation on 16-bit tensors; "" if none.
 
     Args:
-      axes: names of the axes of each operand and result; the first gives the element type.
-      of_f32: those whose elements are f32 instead; the operand `scale` is as well.
+      axes: axis names of every operand and result, by its name; the first one determines the
+        element type of all.
+      of_f32: names of operands and results with f32 elements; the operand `scale` is f32 as well.
     """
     if misfit := tensors_misfit(op, axes):
         return misfit

@@ -3,10 +3,10 @@
 A kernel of gradients writes the contribution of each score, or their sum along a row, to parts in
 memory, and further launches sum the parts. The parts have an axis for each coordinate of scores
 (batch, head, query, key) along which several scores read one element, so that no two scores write
-to one place. If an index of the tensor is not a coordinate, as a distance, the parts have an axis of
-queries and an axis of `KEY_PARTS`: each thread then adds the contributions of its keys, in their
-order, to elements of its own. If that takes too much memory, and any order of additions is allowed,
-scores are added to the elements of the tensor atomically, which is slow.
+to one place. If an index of the tensor is not a coordinate, such as a distance, the parts have an
+axis of queries and an axis of `KEY_PARTS`: each thread then adds the contributions of its keys, in
+their order, to elements of its own. If that takes too much memory, and additions may have any
+order, contributions are added to the elements of the tensor atomically, which is slow.
 """
 
 from __future__ import annotations

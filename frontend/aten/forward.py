@@ -151,10 +151,11 @@ def _of_sequences(query: Any, key: Any, value: Any, given: Any, **others: Any) -
 
 
 def _check_whole() -> None:
-    """Refuses a call whose tensors are shards, which the operator cannot know.
+    """Refuses calls inside of `context_parallel`: the operator cannot tell a shard from a sequence.
 
     Raises:
-      AttnError: no `SpecError`, in whose place PyTorch's kernel would compute a shard as if whole.
+      AttnError: the sequence is sharded. It is no `SpecError`, because after a `SpecError`
+        PyTorch's kernel would compute the shard as if it were the sequence.
     """
     if in_force():
         raise AttnError(

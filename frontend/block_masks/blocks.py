@@ -151,11 +151,13 @@ class BlockMask:
         mask: Mask,
         mask_mod: MaskMod | None,
     ) -> BlockMask:
-        """A block mask from what `lists` makes for a kernel with blocks of this size.
+        """The block mask whose `lists` for this block size are `lists`.
 
         Args:
+          lists: counts and indices of the visible blocks, as `BlockMask.lists` returns them.
+          block: block size: positions, heads and keys.
           heads, sq, sk: numbers of query heads, queries and keys.
-          mask, mask_mod: for partly visible blocks.
+          mask, mask_mod: the mask within partly visible blocks.
         """
         rank = np.arange(int(lists.indices.shape[3]), dtype=np.int32)
         tested, visited = (lists.counts[..., x : x + 1] for x in range(2))

@@ -42,13 +42,14 @@ V_HEAD_DIM: Any = option(
 
 
 def check_columns(nope_dim: int, rope_dim: int, *, wide_rope: str = "") -> None:
-    """Refuses rows of queries and keys that are too long.
+    """Refuses rows of queries and keys with too many columns.
 
     Args:
-      wide_rope: the dtype of rope, where each column of it counts twice.
+      nope_dim, rope_dim: numbers of columns.
+      wide_rope: the dtype of rope if each of its columns counts twice, else "".
 
     Raises:
-      SpecError: names the sizes and what they may be together.
+      SpecError: names the sizes, and the limit of their sum.
     """
     weight = 2 if wide_rope else 1
     if (columns := nope_dim + weight * rope_dim) > MAX_HEAD_DIM:

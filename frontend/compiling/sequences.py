@@ -113,7 +113,7 @@ class HeadsRequest(SequenceRequest):
 
         Args:
           head_dim, v_head_dim: as of `Facts`.
-          dtype: of all operands and results.
+          dtype: dtype of all operands and results.
         """
         return Facts(
             operation=self.operation,
@@ -132,7 +132,7 @@ class HeadsRequest(SequenceRequest):
 
     @property
     def has_padded_queries(self) -> bool:
-        """Whether the queries of a sequence end before its dimension does."""
+        """Whether a sequence may have fewer queries than the axis of queries."""
         return self.lengths.used_q and not self.lengths.ragged_q
 
     @property

@@ -147,8 +147,8 @@ class BatchAttentionWithAttentionSinkWrapper(BatchPrefillWithPagedKVCacheWrapper
         """A wrapper for one layout.
 
         Args:
-          q_data_type, kv_data_type, head_dim_qk, head_dim_vo, window_left: `plan` is to be told the
-            same, which FlashInfer's kernels are compiled for; it refuses others.
+          q_data_type, kv_data_type, head_dim_qk, head_dim_vo, window_left: the values for which
+            FlashInfer compiles its kernels; `plan` must get the same values, and refuses others.
           others: as of `BatchPrefillWithPagedKVCacheWrapper`.
 
         Raises:

@@ -117,7 +117,7 @@ class PrefillWrapper(Wrapper):
         return problem
 
     def _check_declared(self, problem: Problem) -> None:
-        """Refuses a problem that the constructor was told otherwise; most are told nothing.
+        """Refuses a problem that contradicts the constructor's arguments, if it has any.
 
         Raises:
           SpecError: names the argument.

@@ -35,7 +35,7 @@ def mla_yardstick(
 
 
 class MlaGradients(NamedTuple):
-    """The gradients of what `mla` is given, each of the shape of that."""
+    """The gradients of the operands of `mla`, each of its operand's shape."""
 
     dq_nope: Array
     dq_rope: Array
@@ -54,13 +54,13 @@ def mla_backward_f64(
     scale: float,
     **options: Any,
 ) -> MlaGradients:
-    """The formula of `attn_mlir.mla_backward`: that of attention over rows of both parts, where the
-    gradient of k_rope is the sum over heads.
+    """The formula of `attn_mlir.mla_backward`: the gradients of attention over rows of nope and
+    rope concatenated; the gradient of k_rope is summed over heads.
 
     Args:
       q_nope, q_rope, k_nope, k_rope, v, scale: as of `mla`.
       results: o, lse and do, as of `attention_backward_f64`.
-      options: `mask` and `dlse`, as there.
+      options: `mask` and `dlse`, as of `attention_backward_f64`.
 
     Raises:
       SpecError: as of `attention_backward_f64`.

@@ -197,7 +197,7 @@ def _indices(name: str, array: Any, rank: int) -> tuple[int, ...]:
     """The shape of a tensor of integers.
 
     Raises:
-      SpecError: it is another one, or none.
+      SpecError: the argument is not a tensor of this rank of i32 or i64.
     """
     is_tensor = isinstance(array, torch.Tensor)
     if not is_tensor or array.dim() != rank or array.dtype not in (torch.int32, torch.int64):
@@ -207,10 +207,10 @@ def _indices(name: str, array: Any, rank: int) -> tuple[int, ...]:
 
 
 def _check_count(req_pool_indices: Any, count: int) -> None:
-    """Refuses rows of another number of requests.
+    """Refuses `req_pool_indices` for another number of requests.
 
     Raises:
-      SpecError: says both.
+      SpecError: shows both numbers.
     """
     (rows,) = _indices("req_pool_indices", req_pool_indices, 1)
     if rows != count:
@@ -218,10 +218,10 @@ def _check_count(req_pool_indices: Any, count: int) -> None:
 
 
 def _of_one_element(name: str, scale: Any) -> Any:
-    """A scale as an array [1], or None.
+    """A scale as a tensor [1], or None.
 
     Raises:
-      SpecError: it is no tensor of one element.
+      SpecError: the scale is not a tensor of one element.
     """
     if scale is None:
         return None

@@ -1,4 +1,4 @@
-"""The kind of an array of jax. jax is never imported here."""
+"""Recognises traced arrays of jax, without importing jax."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def is_tracer(value: object) -> bool:
-    """Whether jax traces or transforms an array, which then has no elements."""
+    """Whether an array is one that jax traces or transforms; such an array has no elements."""
     core: Any = getattr(sys.modules.get("jax"), "core", None)
     kind = getattr(core, "Tracer", None)
     return kind is not None and isinstance(value, kind)

@@ -160,10 +160,11 @@ def described_dense(array: Any, name: str, device: DeviceKind = "cpu") -> Descri
     """The view of a dense array, without its memory.
 
     Args:
-      array: of numpy or jax; it may be traced.
+      array: an array of numpy or jax; it may be traced.
+      name: the argument's name in errors.
 
     Raises:
-      SpecError: it has a dtype that no kernel has.
+      SpecError: no kernel takes the dtype.
     """
     shape = tuple(array.shape)
     dtype = _readable(array.dtype.name, name)
@@ -287,10 +288,10 @@ def _readable(dtype: str, name: str) -> str:
 
 
 def check_numpy(array: np.ndarray[Any, Any], name: str) -> None:
-    """Refuses an array of numpy that means more than its memory holds.
+    """Refuses an array of numpy whose memory does not hold all of its value, such as a masked one.
 
     Raises:
-      SpecError: says what it is, and what to pass.
+      SpecError: names the kind of the array, and what to pass instead.
     """
     if isinstance(array, np.ma.MaskedArray):
         raise SpecError(

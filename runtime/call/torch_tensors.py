@@ -37,7 +37,7 @@ SIZE_UNKNOWN = 1024  # of a length that the data gives, while a graph is traced;
 FAKES = {
     ("torch._subclasses.fake_tensor", "FakeTensor"),
     ("torch._subclasses.functional_tensor", "FunctionalTensor"),
-}  # subclasses that stand for a plain tensor, of which operators make plain ones
+}  # subclasses that stand for a plain tensor; operators replace them
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def is_tensor(value: object) -> bool:
 
 
 def is_fake(value: object) -> bool:
-    """Whether a value stands for a plain tensor, which operators alone take."""
+    """Whether a value stands for a plain tensor; only operators take such values."""
     return _is_fake_class(type(value))
 
 

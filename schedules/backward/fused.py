@@ -30,7 +30,7 @@ class FusedConfig(GradientConfig):
 
     Attributes:
       multiply_registers: per thread of the group that multiplies for queries; 0 without one.
-      product_stages: tiles of its products that wait to be added, where there is no such group.
+      product_stages: stages of the ring of products, if the groups that compute scores multiply.
     """
 
     multiply_registers: int = 0

@@ -12,19 +12,19 @@ from attn_mlir.schedules.sources.kv_source import KEYS, OUTPUT_GRADIENTS, QUERIE
 from attn_mlir.schedules.sources.row_vectors import StoredVector
 
 Named = tuple[str, Operand, tuple[Value, ...]]  # name of a ring, operand, memrefs of its columns
-PART_NAMES = ("_nope", "_rope")  # of the gradients of an operand of two tensors
+PART_NAMES = ("_nope", "_rope")  # suffixes of the rings of an operand that consists of two tensors
 
 
 class Part(NamedTuple):
-    """A gradient of some columns of an operand that stands still.
+    """The gradient of a range of columns of a stationary operand.
 
     Attributes:
-      name: of its ring.
-      column: the first of these columns in a tile of the operand.
-      columns: of a tile of the gradient.
-      element: its type in memory.
-      rows: of the operand, with the gradient as their result.
-      is_of_scores: whether the operand is the first one, of whose products scores are.
+      name: the name of the gradient's ring.
+      column: the first of the columns in a tile of the operand.
+      columns: number of columns of a tile of the gradient.
+      element: element type of the gradient in memory.
+      rows: the rows of the operand, with the gradient as their result.
+      is_of_scores: whether the operand is Q or K, of which scores are products; else V or dO.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     is_of_scores: bool
 
     def of(self, tile: Value) -> Value:
-        """These columns of a tile of the operand, or of what streams and has as many."""
+        """These columns of a tile of the operand, or of the streamed tile with equal columns."""
         return b.columns(tile, self.column, self.columns)
 
 
@@ -52,8 +52,8 @@ class Gradients:
       do: memref as of queries, the gradient of O.
       lse, delta: memrefs [batch, heads, sq], or as queries are stored.
       weights: likewise, factors of the probabilities of each query; None for 1.
-      results: dK and dV, or dQ, each of as many memrefs as what it is the gradient of, with heads
-        of their own.
+      results: memrefs of dK and dV, or of dQ; a gradient has one memref for each tensor of its
+        operand, and an axis of heads.
       dq_accum: memref as of queries, f32, which dQ without the scale is added to; None without.
       turns: memref [batch, heads, tiles] of i32, by which CTAs add in order; None in any order.
     """
@@ -78,13 +78,13 @@ class Gradients:
         return problem.direction.ordered(of_queries, of_keys)
 
     def rows(self) -> tuple[TileRows, TileRows]:
-        """The rows of the operands that stand still."""
+        """The rows of the two stationary operands."""
         (_, (_, _, second)), _ = self.operands()
         first = self.problem.rows
         return first, replace(first, operands=second)
 
     def parts(self) -> list[Part]:
-        """The gradients, those of the first operand first."""
+        """The gradients by parts, those of the first stationary operand first."""
         problem, (named, _) = self.problem, self.operands()
         found, results = list[Part](), iter(self.results)
         widths = problem.columns, problem.v_columns

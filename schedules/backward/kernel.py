@@ -56,9 +56,9 @@ class GradientConfig(Config):
 
     Attributes:
       attend_registers, other_registers: per thread of the groups, and of the warps behind them.
-      heads_in_turn: heads whose blocks start alternately, so that long ones start before short ones
-        of the heads before; with turns, blocks of one head that start one behind the other would
-        wait.
+      heads_in_turn: number of heads whose blocks start alternately. Long blocks of all these heads
+        then start before short ones; with turns, successive blocks of one head would wait for each
+        other.
     """
 
     tile_m: int = 64
@@ -85,11 +85,14 @@ class GradientConfig(Config):
 def gradients_kernel(
     function: Any, op: Any, direction: Direction, kind: type[GradientConfig]
 ) -> Generator[tuple[ws.KernelOp, Gradients]]:
-    """The kernel of a function of one operation; what is built inside is its body.
+    """Begins the kernel of a function of one operation; the context builds its body.
 
     Args:
-      direction: what stands still.
-      kind: of the operation's configuration.
+      direction: whether keys or queries are stationary.
+      kind: the class of the operation's configuration.
+
+    Yields:
+      The kernel, and the gradients that its body computes.
 
     Raises:
       VerifyError: as of `GradientsSchedule.build`.
@@ -156,10 +159,10 @@ def _storages_of(op: Any, *sides: tuple[str, ...]) -> dict[str, OperandStorage]:
     """The storage of operands, by name.
 
     Args:
-      sides: names of operands that must be stored alike: those of queries, and those of keys.
+      sides: groups of operand names, of queries and of keys; a group must be stored alike.
 
     Raises:
-      VerifyError: they are not, or no kernel reads the storage of one.
+      VerifyError: operands of a group differ in storage, or no kernel reads the storage of one.
     """
     found = {name: OperandStorage.of(getattr(op, name)) for side in sides for name in side}
     for name, storage in found.items():
@@ -172,14 +175,14 @@ def _storages_of(op: Any, *sides: tuple[str, ...]) -> dict[str, OperandStorage]:
 
 
 def _block(op: Any, config: GradientConfig, direction: Direction) -> Block:
-    """The block of scores of a work tile and a tile of columns: of keys with all their heads."""
+    """The block of scores of a work tile and a column tile; keys have all heads of their group."""
     positions, keys = direction.ordered(config.rows_per_cta, config.tile_n)
     heads, _ = direction.ordered(1, op.heads // op.kv_heads)
     return Block(positions, heads, keys)
 
 
 class GradientsSchedule:
-    """A schedule of gradients; what stands still is its policy's word.
+    """A schedule of gradients; its policy decides whether keys or queries are stationary.
 
     Attributes:
       config: of the operation.

@@ -31,7 +31,7 @@ MOST_FUSED = 128  # columns of a head, of whose gradients of queries a group has
 MOST_BESIDE_A_GROUP = 192  # of K and V: two groups and a third one have registers for them
 PRODUCT_COLUMNS = 16  # columns of K in shared memory are a multiple
 MOST_GROUPS = 2  # that have so many registers
-MOST_IN_TURN = 8  # heads whose blocks start alternately: so one has added when the next one starts
+MOST_IN_TURN = 8  # heads whose blocks start alternately: a block has added before its successor
 
 HEADS_IN_TURN = Knob("heads_in_turn", 1, "heads whose blocks start alternately.")
 
@@ -83,8 +83,8 @@ class GradientsPolicy(Policy):
         return {}
 
     def order(self, facts: Facts) -> Knobs:
-        """The order in which blocks start: where some visit more than others, these start first for
-        several heads, so that no long one is left to the end.
+        """The order in which blocks start: under a mask that grows, the blocks with the most tiles
+        start first, for several heads alternately, so that no long block starts last.
         """
         is_uneven = facts.mask is not None and grows(facts.mask)
         if not (is_uneven or facts.in_turn):
@@ -201,7 +201,7 @@ class FusedPolicy(GradientsPolicy):
         """Registers by the columns of a head."""
         attend, multiply = (208, 72) if _has_group_of_its_own(facts) else (240, 0)
         registers = {"attend_registers": attend, "multiply_registers": multiply}
-        stages = 2 if facts.in_turn and not multiply else 1  # groups go on while one waits its turn
+        stages = 2 if facts.in_turn and not multiply else 1  # 2: groups go on while a tile waits
         more = {"other_registers": 24, "product_stages": stages, **self.order(facts)}
         return self.defaults | registers | more | dict(asked)
 
@@ -212,7 +212,7 @@ class FusedPolicy(GradientsPolicy):
 
 
 def row_columns(facts: Facts) -> int:
-    """Columns of a row of queries and keys, with those of rope."""
+    """Columns of a row of queries and keys, rope included."""
     return facts.head_dim + (0 if facts.rope is None else facts.rope.columns)
 
 

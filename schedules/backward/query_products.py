@@ -50,7 +50,7 @@ class QueryProducts(Protocol):
         ...
 
     def await_readers(self, group: Value) -> None:
-        """Waits until all groups have read the keys, where gradients lie if that has to be so."""
+        """Waits until all groups have read the keys, if gradients overwrite them."""
         ...
 
 
@@ -119,11 +119,11 @@ class _Rings:
 
 
 class ByAttendGroups(_Rings):
-    """The groups that attend multiply, each for its part of the columns.
+    """The groups that compute scores also multiply for dQ, each for its part of the columns.
 
     Args:
-      product_stages: tiles of products that wait to be added. Shared memory has room for two where
-        the gradient of keys lies in the place of these.
+      product_stages: stages of the ring of products. Shared memory has room for two stages if the
+        gradient of keys overwrites the keys.
     """
 
     def __init__(self, problem: Problem, keys: SlotOfAll, *, product_stages: int):
@@ -173,7 +173,7 @@ class ByAnotherGroup(_Rings):
         """As of `QueryProducts`: nothing."""
 
     def await_readers(self, group: Value) -> None:
-        """As of `QueryProducts`: nothing, there is room beside the keys."""
+        """As of `QueryProducts`: nothing, since gradients do not overwrite the keys."""
 
     def roles(
         self, accumulators: Accumulators, *, multiply_registers: int, add_registers: int

@@ -62,7 +62,7 @@ class GradientStorage:
     Attributes:
       stationary: the rows of the two operands that stand still.
       streamed: the rings of the two that stream.
-      results: of the gradients, which are `parts`.
+      results: the rings of the gradients `parts`.
       numbers: the LSE and delta of queries, and with `has_weights` their weights.
       query_products: what groups do for the gradients of queries; None without these.
       widths: columns of the first and of the second operand.
@@ -147,7 +147,7 @@ def hand_over(
     group: Value | int = 0,
 ) -> None:
     """Writes gradients of a group to their rings, in the order of these."""
-    b.barrier()  # the group has read the stationary slots, where these results may lie
+    b.barrier()  # the group has read the stationary slots, which the results may overwrite
     for part, ring, gradient in zip(parts, rings, results, strict=True):
         slot = ring.acquire(group)
         b.store(b.rounded(gradient, part.element), slot)
@@ -191,8 +191,8 @@ class _Steps:
         index: Value,
         *state: Value,
     ) -> list[Value]:
-        """One streamed tile; the state is the gradients of the first operand that stands still, of
-        the second one if it has any, and sums.
+        """One streamed tile. The state is the accumulators of the first stationary operand's
+        gradient, those of the second one if it has a gradient, and sums.
         """
         problem, parts = self._problem, self._storage.parts
         gradients_before, sums = state[: len(parts)], state[len(parts) :]

@@ -39,10 +39,10 @@ def _element(operand: Value) -> str:
 
 
 def _attention(op: Any, q: Value, k: Value, head_dim: int) -> Facts:
-    """The facts that attention and its gradients share, for elements of q's type.
+    """The facts that attention and its gradients share; all elements are of q's type.
 
     Args:
-      q, k: of its operands; q_nope and k_nope of latent attention.
+      q, k: operands of `op`; for latent attention q_nope and k_nope.
       head_dim: as of `Facts`.
     """
     element = element_name(op.element_type)

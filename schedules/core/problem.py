@@ -56,7 +56,7 @@ class WorkTile(NamedTuple):
 
 
 def sizes_of(op: Any) -> dict[str, Any]:
-    """The fields of a problem that are its operation's own: sizes, Q's element type, the mask."""
+    """The fields of a problem that its operation determines: sizes, Q's element type, the mask."""
     names = ("heads", "kv_heads", "head_dim", "v_head_dim")
     sizes = {name: getattr(op, name) for name in names}
     return {**sizes, "element": op.element_type, "mask": op.mask_rule}
@@ -85,8 +85,8 @@ class Problem:
       tile_counter: memref [1] of i32 that CTAs fetch work tiles from; None without.
       direction: whether rows are queries or keys; `o` is an output of the rows.
       offsets: offsets of rows, columns and heads within a longer problem; None without.
-      k_rope: memref of one head, whose columns follow those of k in rows of all heads; None where k
-        has all columns, or a source of keys knows others.
+      k_rope: memref of one head, whose columns are appended to the rows of k in every head; None if
+        k has all columns, or if a source of keys provides the rest.
     """
 
     q: tuple[Value, ...]
@@ -186,8 +186,8 @@ class Problem:
         return WorkTile(block, head, batch, queries, keys, results, split, shift=shift)
 
     def tile_space(self) -> list[Value]:
-        """Extents of the tile space: blocks of positions, times the heads that alternate; heads
-        that work tiles start at, or sets of such heads; and the batch, times the number of splits.
+        """Extents of the tile space: blocks of positions, times the heads that alternate; then the
+        first heads of work tiles, or sets of such heads; then the batch, times the splits.
 
         CTAs start along the first axis, then the second one.
         """

@@ -29,7 +29,7 @@ class TileRows:
 
     Attributes:
       operands: memrefs, rows by heads by columns, whose columns are concatenated in a tile,
-        whatever their types. One of a single head beside others is that of all heads.
+        whatever their types. A tensor with one head serves all heads of the other tensors.
       result: memref, likewise, that the kernel writes; lse: heads by rows, or None. A dimension for
         the sequence comes first where it has one.
       sequences: where the rows of each sequence lie.

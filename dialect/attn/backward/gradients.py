@@ -218,11 +218,11 @@ def make_gradients(
     mask: Mask,
     score_mod: Callable[..., ir.Value] | None = None,
 ) -> Any:
-    """Builds an operation on gradients at the insertion point; results lie as their operands do.
+    """Builds an operation on gradients at the insertion point; results are stored as operands.
 
     Args:
       kind: KvGradientsOp, QGradientsOp or GradientsOp.
-      operands: q, k, v, do, lse, delta and scale, and dq_accum of the last one, shaped as it says.
+      operands: q, k, v, do, lse, delta and scale, and for GradientsOp dq_accum, as the class says.
       mask: which keys each row sees.
       score_mod: builds the modified score from (score, batch, head, q, k), and its slope.
     """

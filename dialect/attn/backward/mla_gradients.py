@@ -1,6 +1,7 @@
 """Gradients of latent attention before absorption: `attn.mla_kv_gradients`, `attn.mla_q_gradients`.
 
-They are those of attention over rows of nope and rope side by side, each in tensors of its own.
+They are the gradients of attention whose rows of queries and keys are nope and rope concatenated;
+nope and rope are separate tensors.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ from attn_mlir.dialect.attn.shapes import Axes, axes_in_memory
 from attn_mlir.dialect.attn.storage import logical_type, stored_type
 from attn_mlir.dialect.attn.verifier import verified, wide_misfit
 
-OPERANDS = (*OPERAND_AXES, "do")  # in rows of several elements
+OPERANDS = (*OPERAND_AXES, "do")  # operands with an axis of columns
 
 _AXES: dict[str, Axes] = {
     **OPERAND_AXES,
@@ -74,29 +75,29 @@ class _GradientsOp(AttnDialect.Operation, traits=[Pure]):
 
 
 class MlaKvGradientsOp(_GradientsOp, name="mla_kv_gradients"):
-    """The gradients of keys and values of latent attention, given that of its output; p and ds as
-    of `attn.kv_gradients`, with the scores and operands of `attn.mla`:
+    """The gradients of keys and values of latent attention, from the gradient of its output. p and
+    ds are defined as in `attn.kv_gradients`, for the scores and operands of `attn.mla`:
 
         dv[j] = sum_i p[i, j] do[i]
         dk_nope[j] = scale x sum_i ds[i, j] q_nope[i]
         dk_rope_parts[j] = scale x sum_i ds[i, j] q_rope[i]
 
-    with the sums over the queries of all heads that share a head of k_nope and v. The gradient of
-    k_rope is the sum of its parts over these heads.
+    The sums cover the queries of all heads that share a head of k_nope and v. The gradient of
+    k_rope is the sum of dk_rope_parts over kv_heads.
 
     Results:
       dk_nope: [batch, sk, kv_heads, nope], element type of k_nope.
       dk_rope_parts: [batch, sk, kv_heads, rope], f32.
       dv: [batch, sk, kv_heads, v_head_dim], element type of v.
-      All are stored as k_nope is: [total, kv_heads, ...] for ragged keys. Rows for which there is
-        no key are not written; those of a key that no query sees are 0.
+      All are stored as k_nope is: [total, kv_heads, ...] for ragged keys. Rows without a key are
+        not written; rows of a key that no query sees are 0.
 
     Operands:
-      q_nope: [batch, sq, heads, nope], bf16 or f16; as all operands of rows a tensor or a view of
-        other storage, see `storage`.
-      q_rope: [batch, sq, heads, rope], element type of q_nope, as all of these.
+      q_nope: [batch, sq, heads, nope], bf16 or f16. This and the next five operands have one
+        element type, and are tensors or views of other storage, see `storage`.
+      q_rope: [batch, sq, heads, rope].
       k_nope: [batch, sk, kv_heads, nope].
-      k_rope: [batch, sk, 1, rope], those of all heads.
+      k_rope: [batch, sk, 1, rope], shared by all heads.
       v: [batch, sk, kv_heads, v_head_dim].
       do: [batch, sq, heads, v_head_dim]: the gradient of the output.
       lse, delta: [batch, heads, sq], f32, or [heads, total] for ragged queries: as of
@@ -125,8 +126,8 @@ class MlaKvGradientsOp(_GradientsOp, name="mla_kv_gradients"):
 
 
 class MlaQGradientsOp(_GradientsOp, name="mla_q_gradients"):
-    """The gradients of queries of latent attention, given that of its output; ds as of
-    `attn.mla_kv_gradients`:
+    """The gradients of queries of latent attention, from the gradient of its output. ds is defined
+    as in `attn.mla_kv_gradients`:
 
         dq_nope[i] = scale x sum_j ds[i, j] k_nope[j]
         dq_rope[i] = scale x sum_j ds[i, j] k_rope[j]
@@ -134,8 +135,8 @@ class MlaQGradientsOp(_GradientsOp, name="mla_q_gradients"):
     A query that sees no key has gradients of 0.
 
     Results:
-      dq_nope, dq_rope: of the types of q_nope and q_rope, stored as these are. Rows for which there
-        is no query are not written.
+      dq_nope, dq_rope: types and storage of q_nope and q_rope. Rows without a query are not
+        written.
 
     Operands and attributes: as of `attn.mla_kv_gradients`.
 
@@ -156,11 +157,11 @@ class MlaQGradientsOp(_GradientsOp, name="mla_q_gradients"):
 
 
 def make_mla_gradients(kind: type[Any], *operands: ir.Value, mask: Mask) -> Any:
-    """Builds an operation on gradients at the insertion point; results lie as their operands do.
+    """Builds an operation on gradients at the insertion point; results are stored as operands.
 
     Args:
       kind: MlaKvGradientsOp or MlaQGradientsOp.
-      operands: q_nope, q_rope, k_nope, k_rope, v, do, lse, delta and scale, shaped as it says.
+      operands: q_nope, q_rope, k_nope, k_rope, v, do, lse, delta and scale, as the class says.
       mask: which keys each row sees.
     """
     q_nope, q_rope, k_nope, _, v, *_ = operands

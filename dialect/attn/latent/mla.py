@@ -206,10 +206,10 @@ def _type_misfit(op: MlaOp, axes: Mapping[str, Axes]) -> str:
 
 
 def latent_shape_misfit(op: Any, axes: Mapping[str, Axes]) -> str:
-    """The error in extents of `attn.mla`, or of an operation on its gradients; "" if none.
+    """The error in the extents of `attn.mla`, or of its gradients' operations; "" if none.
 
     Args:
-      axes: names of the axes of every operand and result.
+      axes: axis names of every operand and result, by its name.
     """
     types = logical_types(op, axes)
     if misfit := shape_misfit(types, axes, _STATIC_AXES):

@@ -89,7 +89,8 @@ class Target(NamedTuple):
 
     Attributes:
       memory: f32, with dimensions for arguments before those of the tensor.
-      lead: these arguments; or a name of `KEY_PARTS` for the quarter of the key.
+      lead: names of arguments whose values are the leading indices; a name of `KEY_PARTS` stands
+        for the quarter of the key.
       adds: whether several scores or rows write to an element.
     """
 
@@ -167,7 +168,7 @@ class _Emitter:
             self.values.append(self._emit(node, [self.values[number] for number in node.args]))
 
     def argument(self, name: str) -> Value:
-        """An argument, or the quarter of the key."""
+        """The value of an argument, or for a name of `KEY_PARTS` the quarter of the key."""
         if name not in KEY_PARTS:
             return self.arguments[name]
         i32 = _type("i32")

@@ -14,8 +14,9 @@ from attn_mlir.dialect.attn.programs.program import Node
 POSITIONS = {"q", "k"}
 COORDINATES = ("batch", "head", "q", "k")
 KEY_PARTS = {"k_pairs": 1, "k_blocks": 5}
-"""Quarters of the keys, by names: key k is in quarter (k >> shift) & 3, pairs or blocks of 32 keys
-in turn. A thread that has a row of scores, or some of it, has whole quarters of one kind."""
+"""Partitions of the keys into four quarters, by name: key k is in quarter (k >> shift) & 3. With
+`k_pairs` successive pairs of keys are in different quarters, with `k_blocks` successive blocks of
+32 keys. A thread of a kernel has whole quarters of a row of scores in one of these partitions."""
 QUARTERS = 4
 
 

@@ -28,7 +28,7 @@ from attn_mlir.schedules.policy.facts import Facts, Modifier
 GRADIENT_DTYPE: Any = option(
     converter=partial(dtype_name, argument="dtype", allowed=WIDE_DTYPES), default="bf16"
 )
-"""The dtype of operands and gradients, as an option."""
+"""The option `dtype`, of operands and gradients."""
 
 
 def check_tensors(request: HeadsRequest) -> None:
@@ -116,11 +116,10 @@ class GradientsRequest(HeadsRequest):
       block: positions, heads and keys of the blocks of scores that lists name, as `Choice.block`
         says; None for a kernel without lists. For gradients of keys they are lists of query blocks,
         which have all heads of a group.
-      adjoints: names of tensors that the modifier reads, of which the kernel writes what scores
-        pass on to memory that it is called with (`parts_of`): each with the coordinates of scores
-        that are axes of the memory before those of the tensor, with a name of `KEY_PARTS` where
-        parts of some keys are added to; None for memory as the tensor, which is added to in any
-        order.
+      adjoints: (name, leading axes) of tensors that the modifier reads and whose gradients the
+        kernel writes in parts (`parts_of`). The leading axes of the parts, before those of the
+        tensor, are coordinates of scores, and a name of `KEY_PARTS` if contributions of several
+        keys are added. None: contributions are added to memory of the tensor's shape, in any order.
 
     Raises:
       SpecError: a value that has no kernel.

@@ -1,4 +1,4 @@
-"""The requests for the kernels that gradients of latent attention are made by."""
+"""The requests for the kernels of the gradients of latent attention."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MlaGradientsRequest(HeadsRequest):
     dtype: str = GRADIENT_DTYPE
 
     def completed(self) -> Mapping[str, object]:
-        """Values of the size of nope."""
+        """The default of `v_head_dim`: `nope_dim`."""
         return {**super().completed(), "v_head_dim": self.nope_dim}
 
     def check_together(self) -> None:
@@ -51,9 +51,7 @@ class MlaGradientsRequest(HeadsRequest):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """Q, K and V by their parts, the gradient of O, two numbers of each row, the scale;
-        results and lengths.
-        """
+        """The parts of Q, K and V, then dO, LSE, delta and the scale; the results; the lengths."""
         (*lead, rows), rows_q, rows_k = self.rows_q, self.rows_q, self.rows_k
         columns = {
             "q_nope": (*rows_q, self.heads, self.nope_dim),
@@ -82,7 +80,7 @@ class MlaGradientsRequest(HeadsRequest):
         return f"attn_{self.operation}_{'_'.join(words)}_{sizes}"
 
     def problem(self) -> Facts:
-        """The facts of the attention that they are gradients of."""
+        """The facts of the attention whose gradients are computed."""
         return dataclasses.replace(
             self.attention_facts(self.nope_dim, self.v_head_dim, self.dtype),
             rope=Rope(self.rope_dim, self.dtype, self.dtype),
@@ -106,7 +104,7 @@ class MlaGradientsRequest(HeadsRequest):
 
 @request
 class MlaKvGradientsSpec(MlaGradientsRequest):
-    """The gradients of keys and values; that of k_rope in parts, one for each of their heads.
+    """The gradients of keys and values; the gradient of k_rope has one part for each kv head.
 
     Args:
       heads, kv_heads, nope_dim, rope_dim, v_head_dim, dtype: as of `MlaGradientsRequest`.

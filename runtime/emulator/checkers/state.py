@@ -205,7 +205,7 @@ class GlobalSpaces:
         return result
 
     def is_writeable(self, addresses: Any, width: int) -> bool | None:
-        """Whether the mapping with the bytes of all lanes may be written; None without one."""
+        """Whether the mapping with the bytes of all lanes is writeable; None if there is none."""
         first = int(addresses.min())
         mapping = self._mapping(first, int(addresses.max()) - first + width)
         return None if mapping is None else bool(mapping.data.flags.writeable)

@@ -66,9 +66,9 @@ class StrongAccessChecks(CheckBase):
         self.reporter.conflict(state.step_log, conflict, place, user, known)
 
     def note_constants(self, state: ClusterState, starts: Any, width: int, user: User) -> None:
-        """An access to global memory, in kernels that load from it through the read-only path.
+        """Checks an access to global memory, in kernels that load through the read-only path.
 
-        What nothing may write, such as operands, is not followed.
+        Memory that the kernel may not write, such as operands, is not tracked.
         """
         if self.constants is None:
             return

@@ -23,7 +23,7 @@ class PtxError(LaunchError):
         return cls(message, line=line, text=source_line(ptx_text, line))
 
 
-@lru_cache(maxsize=4)  # a kernel's findings quote one text over and over
+@lru_cache(maxsize=4)  # the findings of a kernel quote lines of one text
 def _lines(text: str) -> list[str]:
     return text.splitlines()
 

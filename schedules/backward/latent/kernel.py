@@ -1,8 +1,8 @@
 """From `attn.mla_kv_gradients` and `attn.mla_q_gradients` to the kernels of gradients of attention.
 
-Only copies differ: a tile of queries or keys is filled from two tensors, and a gradient of it is
-stored to two. The columns of each are a product, and a ring, of their own, so that those of k_rope
-leave as f32, which a further launch sums up over heads.
+Only the copies differ: two tensors fill a tile of queries or keys, and its gradient is stored to
+two tensors. Each gradient has its own matrix product and its own ring, so that the parts of dk_rope
+can be stored as f32, which a further launch sums over heads.
 
 ```text
 k, q  [rows, nope + rope]  | nope of a head | rope, of keys that of all heads |

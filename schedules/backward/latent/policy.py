@@ -1,4 +1,4 @@
-"""The policies of gradients of latent attention: those of attention, for rows of two tensors."""
+"""The policies of gradients of latent attention: as for attention, but rows are in two tensors."""
 
 from typing import ClassVar
 
@@ -20,8 +20,8 @@ from attn_mlir.schedules.policy.facts import Facts
 from attn_mlir.schedules.policy.knobs import multiple_of
 from attn_mlir.schedules.policy.refusal import Mismatch
 
-NOPE_STEP = 64  # columns of a line of 128 bytes of a tile, with which those of rope begin
-ROPE_STEP = 16  # columns of a product in shared memory
+NOPE_STEP = 64  # columns of a 128-byte line of a tile; rope begins at a line
+ROPE_STEP = 16  # K extent of a 16-bit matrix product
 
 KV_GRADIENTS, Q_GRADIENTS = "mla_kv_gradients", "mla_q_gradients"
 
@@ -33,7 +33,7 @@ class _LatentGradientsPolicy(GradientsPolicy):
     claims: ClassVar[Claims] = Claims(types=WIDE, most=(MOST_COLUMNS, MOST_COLUMNS))
 
     def mismatch(self, facts: Facts, target: Target) -> Mismatch | None:
-        """As of other gradients; rows are whole lines of nope and whole products of rope."""
+        """As of other gradients; nope must fill whole lines, and rope whole matrix products."""
         assert facts.rope is not None
         checks = [
             ("nope_dim", facts.head_dim, multiple_of(NOPE_STEP)),

@@ -36,7 +36,7 @@ class TensorGradientsPolicy(GradientsPolicy):
         {Feature.TENSOR_MEMORY, Feature.COPY_ENGINE, Feature.REGISTER_BUDGETS}
     )
     most_held: ClassVar[int] = MOST_HELD
-    key_parts: ClassVar[str] = "k_blocks"  # of 64 or 128 columns a thread has half
+    key_parts: ClassVar[str] = "k_blocks"  # a thread has half of 64 or 128 columns
     knobs: ClassVar[tuple[Knob, ...]] = (
         *attention_knobs(q_tiles=1, kv_stages=2, exp2_period=0, rescale_threshold=0),
         HEADS_IN_TURN,

@@ -89,12 +89,12 @@ class TensorGradientStorage:
 
     Attributes:
       stationary, streamed: of the two operands of each side.
-      results: of the gradients, which are `parts`.
+      results: the rings of the gradients `parts`.
       numbers: the LSE and delta of queries.
       widths: columns of the first and of the second operand.
       s, dp: scores with weights, if a product reads these, and gradients of weights with those of
         scores.
-      accumulators: of the gradients of each operand.
+      accumulators: the slots of the gradients, for each stationary operand.
       finished: tokens of finished work tiles.
     """
 

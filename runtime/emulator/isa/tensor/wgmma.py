@@ -54,11 +54,11 @@ class _Earlier:
 
 @dataclass(slots=True)
 class _Chain:
-    """Operations of one warp that accumulate in the same registers one after the other.
+    """Successive operations of one warp that accumulate in the same registers.
 
     Attributes:
-      newest: the number of the last of them.
-      targets: what `wgmma_issue` calls so.
+      newest: the number of the last operation.
+      targets: (register index, dtype) of the accumulators, as of `wgmma_issue`.
     """
 
     newest: int
@@ -88,7 +88,7 @@ class WarpState:
     Attributes:
       issued: operations so far. closed: value of `issued` at each commit, oldest first.
       pending: register index -> (chain, its register, dtype kept or None).
-      chain: the last one, while all its registers are pending on it.
+      chain: the last chain, as long as all its registers are pending.
       sources: (operation, register index, its value, line) of the registers of A under way.
     """
 
@@ -177,12 +177,15 @@ def wgmma_issue(
 
 
 def _are_empty(registers: list[Any], targets: tuple[tuple[int, Any], ...]) -> bool:
-    """Whether nothing has written to the accumulators since they were issued."""
+    """Whether no instruction has written to the accumulators since the operation was issued."""
     return all(registers[index] is None for index, _ in targets)
 
 
 def _begin_chain(s: WarpContext, group: Warpgroup, state: WarpState, chain: _Chain) -> list[Any]:
-    """The sources of an operation whose accumulators are not exactly those of the one before."""
+    """Begins a chain, and returns the accumulator sources of its first operation.
+
+    The accumulators are not exactly those of the warp's previous operation.
+    """
     registers = s.warp.registers
     sources: list[Any] = []
     for position, (index, dtype) in enumerate(chain.targets):
@@ -202,7 +205,7 @@ def _begin_chain(s: WarpContext, group: Warpgroup, state: WarpState, chain: _Cha
 
 
 def _accumulators(operation: _Operation) -> Any:
-    """uint32[4, registers, 32] before the product."""
+    """The accumulators of a warpgroup before the product, uint32[4, registers, 32]."""
     parts = [operation.parts[rank][1] for rank in range(GROUP_WARPS)]
     if isinstance(parts[0], _Operation) and all(part is parts[0] for part in parts):
         return parts[0].results
@@ -210,7 +213,7 @@ def _accumulators(operation: _Operation) -> Any:
 
 
 def _of_warp(part: Any, rank: int) -> Any:
-    """uint32[registers, 32] of a warp before the product."""
+    """The accumulators of a warp before the product, uint32[registers, 32]."""
     if isinstance(part, _Operation):
         return part.results[rank]
     return np.array(
