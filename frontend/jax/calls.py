@@ -26,12 +26,14 @@ class Call:
       backward: `attention_backward` of the same call, before `wanted` and `captured` are filled in.
       refused: why the call has no gradients; "" if it has them.
       returns_lse: whether the caller gets LSE.
+      kinds: classes of the options: jax keeps what it compiled for 1, and True is equal to that.
     """
 
     forward: Operation
     backward: Operation
     refused: str = ""
     returns_lse: bool = False
+    kinds: tuple[type, ...] = ()
 
 
 @jax.tree_util.register_static

@@ -11,12 +11,13 @@ from attn_mlir.errors import SpecError, shown
 from attn_mlir.jax.host import implementation
 from attn_mlir.masks import Mask, causal, sliding_window
 from attn_mlir.naming import rename
-from attn_mlir.runtime.call.scalars import as_int, flag
+from attn_mlir.runtime.call.scalars import as_int, flag, integer
 from attn_mlir.trace import MaskMod
 
 TABLE = neutral(
     "implementation", None, "xla", "cudnn", instead="kernels of this package", is_logged=True
 )
+MOST = 2**30  # positions of a window
 NAMES = {
     "q": "query",
     "k": "key",
@@ -69,13 +70,18 @@ def dot_product_attention(
     module = implementation()
     jnp = module.jax.numpy
     given = {"query": query, "key": key, "value": value, "bias": bias, "mask": mask}
-    arrays = {name: module.as_array(name, x) for name, x in given.items() if x is not None}
+    needed = ("query", "key", "value")
+    arrays = {
+        name: module.as_array(name, x)
+        for name, x in given.items()
+        if x is not None or name in needed
+    }
     shape = arrays["query"].shape
     for name, x in arrays.items():
         if x.ndim > 4:
             raise SpecError(f"{name} must have at most 4 dimensions, got shape {list(x.shape)}")
         arrays[name] = x.reshape((1,) * (4 - x.ndim) + x.shape)
-    q, k, v = (arrays[name] for name in ("query", "key", "value"))
+    q, k, v = (arrays[name] for name in needed)
     sizes = {"batch": q.shape[0], "heads": q.shape[2], "sq": q.shape[1], "sk": k.shape[1]}
     seen = mods.visible_where(arrays["mask"]) if "mask" in arrays else None
     added = mods.bias(arrays["bias"]) if "bias" in arrays else None
@@ -117,7 +123,7 @@ def _mask(is_causal: bool, window: Any) -> Mask | None:
     sizes = [as_int(x) for x in items]
     if len(sizes) != 2 or None in sizes:
         raise SpecError(f"local_window_size must be one or two integers, got {shown(window, 40)}")
-    before, after = sizes
+    before, after = (integer("local_window_size", x, 0, MOST) for x in sizes)
     return sliding_window(before, 0 if is_causal else after)
 
 

@@ -16,8 +16,9 @@ from attn_mlir.errors import SpecError, no_kernel, shown
 from attn_mlir.jax.callbacks import Operation
 from attn_mlir.jax.calls import Call, attend
 from attn_mlir.naming import check_options
-from attn_mlir.runtime.call.scalars import as_int
+from attn_mlir.runtime.call.scalars import as_int, flag
 from attn_mlir.runtime.call.tensors import check_numpy
+from attn_mlir.runtime.call.torch_tensors import is_tensor
 from attn_mlir.trace import trace_sources
 
 jax: Any = importlib.import_module("jax")
@@ -48,7 +49,7 @@ def attention(*arguments: Any, **options: Any) -> Any:
     for name, why in REFUSED.items():
         if name in named:
             raise SpecError(f"{name} is not offered for arrays of jax: {why}")
-    return_lse = named.pop("return_lse", False)
+    return_lse = flag("return_lse", named.pop("return_lse", False))
     made = attend(*call_of(named, return_lse=return_lse))
     return tuple(made) if return_lse else made[0]
 
@@ -88,7 +89,8 @@ def call_of(
     options = tuple((name, x) for name, x in static.items() if name in BACKWARD_ARGUMENTS)
     backward = Operation("attention_backward", options, program, names)
     arrays |= {name: _read(name, x) for name, x in captured.items()}
-    return Call(forward, backward, refused, return_lse), arrays
+    kinds = tuple(map(type, static.values()))
+    return Call(forward, backward, refused, return_lse, kinds), arrays
 
 
 def _is_array(name: str, value: object) -> bool:
@@ -100,7 +102,7 @@ def _is_array(name: str, value: object) -> bool:
     """
     if name in ("q", "k", "v"):
         return True
-    if not isinstance(value, jax.Array | np.ndarray):
+    if not isinstance(value, jax.Array | np.ndarray) and not is_tensor(value):
         is_number = name not in ARRAYS or as_int(value) is not None
         if not is_number or not isinstance(
             value, Hashable

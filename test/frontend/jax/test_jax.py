@@ -295,6 +295,19 @@ REFUSED: dict[str, Any] = {
     "local_window_size must be one or two": lambda q, k, v: dot_product_attention(
         q, k, v, local_window_size=(1, 2, 3)
     ),
+    "local_window_size must be an integer from 0 to": lambda q, k, v: dot_product_attention(
+        q, k, v, local_window_size=-1
+    ),
+    "value must be an array of jax or numpy, got None": lambda q, k, v: dot_product_attention(
+        q, k, None
+    ),
+    "return_lse must be True or False, got 1": lambda q, k, v: attention(q, k, v, return_lse=1),
+    "sm_margin must be known when jax traces the call, got tensor": lambda q, k, v: attention(
+        q, k, v, sm_margin=pytest.importorskip("torch").tensor(3)
+    ),
+    "q_offset must be an array of jax or numpy, got tensor": lambda q, k, v: attention(
+        q, k, v, q_offset=pytest.importorskip("torch").tensor(3)
+    ),
     "implementation must be None or xla or cudnn": lambda q, k, v: dot_product_attention(
         q, k, v, implementation="mosaic"
     ),
@@ -367,6 +380,12 @@ def test_arrays_that_are_not_what_they_look_like(name: str) -> None:
 def test_what_is_not_offered_is_refused_when_jax_traces(message: str) -> None:
     with pytest.raises(SpecError, match=message):
         jax.eval_shape(REFUSED[message], *operands())
+
+
+def test_true_is_not_one_where_jax_knows_the_call_with_one() -> None:
+    jax.eval_shape(lambda: attention(*operands(), sm_margin=1))
+    with pytest.raises(SpecError, match="sm_margin must be an integer"):
+        jax.eval_shape(lambda: attention(*operands(), sm_margin=True))
 
 
 def test_an_unknown_argument_is_an_error_of_python() -> None:
