@@ -11,6 +11,7 @@ from attn_mlir.parallel.gpus import Gpu, gpu_named
 from attn_mlir.parallel.links import Links
 from attn_mlir.parallel.problem import Problem
 from attn_mlir.parallel.schemes import SCHEMES, Prediction, limit, predict
+from attn_mlir.runtime.call.scalars import as_float, flag, integer
 
 GB = 1e9
 INTER = 45e9  # bytes/s of NDR InfiniBand with one port for each GPU: see `Links`
@@ -125,9 +126,8 @@ def plan_parallel(
       SpecError: an argument is out of range, or contradicts another one.
     """
     chosen = gpu if isinstance(gpu, Gpu) else gpu_named(gpu)
-    for name, flag in (("causal", causal), ("training", training), ("isolated", isolated)):
-        if not isinstance(cast(object, flag), bool):
-            raise SpecError(f"{name} must be True or False, got {shown(flag)}")
+    if not isinstance(cast(object, software), Software):
+        raise SpecError(f"software must be a Software, got {shown(software)}")
     problem = Problem(
         length=length,
         heads=heads,
@@ -135,20 +135,18 @@ def plan_parallel(
         head_dim=head_dim,
         v_head_dim=head_dim if v_head_dim is None else v_head_dim,
         batch=batch,
-        is_causal=causal,
-        is_training=training,
+        is_causal=flag("causal", causal),
+        is_training=flag("training", training),
         dtype=dtype,
         ranks=ranks,
         sm_margin=sm_margin,
-        is_isolated=isolated,
+        is_isolated=flag("isolated", isolated),
     )
-    if sm_margin >= chosen.sms:
+    if problem.sm_margin >= chosen.sms:
         raise SpecError(f"sm_margin must be below the {chosen.sms} of the {chosen.name}")
     intra = chosen.intra_bandwidth if intra_gbs is None else _bandwidth("intra_gbs", intra_gbs)
-    is_count = isinstance(cast(object, ranks_per_node), int) and ranks_per_node is not True
-    if not is_count:
-        raise SpecError(f"ranks_per_node must be an integer, got {shown(ranks_per_node)}")
-    links = Links(intra, _bandwidth("inter_gbs", inter_gbs), ranks_per_node)
+    in_node = integer("ranks_per_node", ranks_per_node, 1)
+    links = Links(intra, _bandwidth("inter_gbs", inter_gbs), in_node)
     predictions = tuple(predict(name, problem, chosen, links, software) for name in SCHEMES)
     alone = limit(replace(problem, ranks=1, sm_margin=0), chosen, links, software)
     possible = sorted((x for x in predictions if x.is_possible), key=lambda x: x.seconds)
@@ -174,9 +172,9 @@ def _reason(best: Prediction, others: list[Prediction]) -> str:
 
 
 def _bandwidth(name: str, value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not MIN_GBS <= cast(float, value) <= MAX_GBS:
+    number = as_float(value, name)
+    if number is None or not MIN_GBS <= number <= MAX_GBS:
         raise SpecError(
             f"{name} must be from {MIN_GBS:g} to {MAX_GBS:.0f} GB/s, got {shown(value)}"
         )
-    return cast(float, value) * GB
+    return number * GB

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from attn_mlir.errors import SpecError, shown
+from attn_mlir.runtime.call.scalars import integer
 
 DTYPES = ("bf16", "f16")  # as of `attn_mlir.distributed`
 ELEMENT_BYTES = 2
@@ -57,19 +58,14 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name, most in NUMBERS.items():
-            value = cast(object, getattr(self, name))
-            least = 0 if name == "sm_margin" else 1
-            is_number = isinstance(value, int) and not isinstance(value, bool)
-            if not is_number or not least <= cast(int, value) <= most:
-                raise SpecError(
-                    f"{name} must be an integer from {least} to {most}, got {shown(value)}"
-                )
+            value = integer(name, getattr(self, name), int(name != "sm_margin"), most)
+            object.__setattr__(self, name, value)  # a plain integer, whatever library it is of
         if self.heads % self.kv_heads:
             raise SpecError(
                 f"kv_heads must divide heads, got heads = {self.heads} and kv_heads = "
                 f"{self.kv_heads}"
             )
-        if self.dtype not in DTYPES:
+        if not isinstance(cast(object, self.dtype), str) or self.dtype not in DTYPES:
             raise SpecError(f"dtype must be one of {', '.join(DTYPES)}, got {shown(self.dtype)}")
         if self.length < self.ranks:
             raise SpecError(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attn_mlir.errors import SpecError
@@ -174,8 +176,10 @@ def test_of_level_schemes_the_smallest_is_picked() -> None:
         ({"intra_gbs": 1e-320}, "intra_gbs must be from 1e-06"),
         ({"inter_gbs": float("nan")}, "inter_gbs must be from 1e-06"),
         ({"inter_gbs": "45"}, "inter_gbs must be from 1e-06"),
-        ({"ranks_per_node": 0}, "ranks_per_node must be at least 1, got 0"),
-        ({"ranks_per_node": "8"}, "ranks_per_node must be an integer, got '8'"),
+        ({"ranks_per_node": 0}, "ranks_per_node must be an integer from 1 to"),
+        ({"ranks_per_node": "8"}, "ranks_per_node must be an integer from 1 to"),
+        ({"software": None}, "software must be a Software, got None"),
+        ({"dtype": np.array(["bf16", "f16"])}, "dtype must be one of bf16, f16"),
         ({"sm_margin": -1}, "sm_margin must be an integer from 0 to"),
         ({"sm_margin": 132}, "sm_margin must be below the 132 of the H200"),
         ({"causal": 1}, "causal must be True or False, got 1"),
@@ -186,6 +190,15 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError) as error:
         plan_parallel(given.pop("length"), **given)
     assert message in str(error.value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    given: dict[str, Any] = {"length": 4096, "ranks": 16, "heads": 8, "ranks_per_node": 2}
+    wanted = plan_parallel(given.pop("length"), **given, inter_gbs=45.0, training=True)
+    made = {name: np.int64(x) for name, x in given.items()}
+    made |= {"inter_gbs": np.float32(45), "training": np.True_}
+    found = plan_parallel(np.array(4096), **made)
+    assert json.dumps(found.json()) == json.dumps(wanted.json())
 
 
 def test_an_unknown_scheme_is_refused() -> None:
