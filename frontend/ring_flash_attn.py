@@ -36,7 +36,8 @@ from attn_mlir.distributed.schemes import attend_sharded, computed
 from attn_mlir.distributed.tensors import check_sendable
 from attn_mlir.errors import SpecError, shown
 from attn_mlir.flash.options import NO_WINDOW, mask_of
-from attn_mlir.runtime.call.scalars import flag, integer
+from attn_mlir.naming import rename
+from attn_mlir.runtime.call.scalars import as_int, flag, integer
 
 torch: Any = importlib.import_module("torch")
 
@@ -204,8 +205,11 @@ def _llama3(members: Members, name: str, operands: tuple[Any, Any, Any], given: 
         if k.shape[1] % stride:
             raise SpecError(f"heads_k_stride must divide the {k.shape[1]} heads of k, got {stride}")
         at = given["local_k_slice"]
-        if not isinstance(at, slice):
-            raise SpecError(f"local_k_slice must be a slice, got {shown(at)}")
+        is_slice = isinstance(at, slice) and at.step in (None, 1)
+        if not is_slice or not all(x is None or as_int(x) is not None for x in (at.start, at.stop)):
+            raise SpecError(
+                f"local_k_slice must be slice(start, stop) of integers, got {shown(at)}"
+            )
         keys = range(*at.indices(k.shape[0] * members.size))
         rows = _starts(given, "cu_seqlens_q", "max_seqlen_q", q.shape[0])
         columns = _starts(given, "cu_seqlens_k", "max_seqlen_k", len(keys))
@@ -294,8 +298,15 @@ def _functions(name: str, attend: Attend, lengths: str) -> tuple[Callable[..., A
 
     def attended(public: str, operands: tuple[Any, Any, Any], given: Given) -> Any:
         given = {**options.defaults, **given}
-        found = attend(members_of(given["group"]), public, operands, given)
-        return (*found, None) if flag("return_attn_probs", given["return_attn_probs"]) else found[0]
+        members = members_of(given["group"])
+        with members.checked():
+            has_lse = flag("return_attn_probs", given["return_attn_probs"])
+        try:
+            found = attend(members, public, operands, given)
+        except SpecError as error:
+            rename(error, {"scale": "softmax_scale"})
+            raise
+        return (*found, None) if has_lse else found[0]
 
     def of_three(q: Any, k: Any, v: Any, **given: Any) -> Any:
         return attended(name.format(""), (q, k, v), given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Collection, Generator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir import torch as functions
 from attn_mlir.distributed.layouts import check_layout, indices, runs_of
@@ -63,15 +63,15 @@ def context_parallel(
     """
     members = members_of(mesh)
     with members.checked():
-        if scheme not in SCHEMES:
+        if not isinstance(cast(object, scheme), str) or scheme not in SCHEMES:
             raise SpecError(f"scheme must be one of {', '.join(SCHEMES)}, got {shown(scheme)}")
         layout = check_layout(layout)
         if seq_dims is not None and buffer_seq_dims is not None:
             raise SpecError("seq_dims and buffer_seq_dims are two names of one argument: pass one")
         dims = buffer_seq_dims if seq_dims is None else seq_dims
-        given = [] if buffers is None else list(buffers)
-        axes = _axes(given, [] if dims is None else list(dims))
-        kept = [] if no_restore_buffers is None else list(no_restore_buffers)
+        given = _listed("buffers", buffers)
+        axes = _axes(given, _listed("seq_dims", dims))
+        kept = _listed("no_restore_buffers", no_restore_buffers)
         if not all(any(x is buffer for buffer in given) for x in kept):
             raise SpecError("no_restore_buffers has a tensor that buffers has not")
         shards = _shards(members, given, axes, layout)
@@ -91,6 +91,19 @@ def context_parallel(
         stack.callback(setattr, functional, SDPA, getattr(functional, SDPA))
         setattr(functional, SDPA, functions.scaled_dot_product_attention)
         yield
+
+
+def _listed(name: str, items: Any) -> list[Any]:
+    """The items of a list, a tuple or a set; none of None.
+
+    Raises:
+      SpecError: it is something else, such as one tensor, whose rows would be the items.
+    """
+    if items is None:
+        return []
+    if not isinstance(items, Collection) or isinstance(items, torch.Tensor | str):
+        raise SpecError(f"{name} must be a list, got {type(items).__name__}")
+    return list(cast("Collection[Any]", items))
 
 
 def _axes(buffers: Sequence[Any], dims: Sequence[Any]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, cast
 
 from attn_mlir.api.outside_graphs import outside_graphs
 from attn_mlir.distributed.members import Members, communicating, members_of
@@ -48,7 +48,7 @@ def decode_combine(
     """
     members = members_of(group)
     with members.checked():
-        if how not in HOW:
+        if not isinstance(cast(object, how), str) or how not in HOW:
             raise SpecError(f"how must be one of {', '.join(HOW)}, got {shown(how)}")
         _check(o, lse, sinks, members.size)
         shared = {"shape of o": tuple(o.shape), "dtype": o.dtype, "how": how}

@@ -37,9 +37,9 @@ def check_layout(layout: object) -> str:
     Raises:
       SpecError: it is none.
     """
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
         raise SpecError(f"layout must be one of {', '.join(LAYOUTS)}, got {shown(layout)}")
-    return str(layout)
+    return layout
 
 
 def runs_of(length: int, ranks: int, rank: int, layout: str) -> Runs:
@@ -76,8 +76,13 @@ def positions(length: int, group: Any = None, layout: str = "zigzag", *, device:
     Raises:
       SpecError: an argument is wrong.
     """
-    members = members_of(group)
-    return indices(_own_runs(integer("length", length, 0), members, layout), device)
+    runs = _own_runs(integer("length", length, 0), members_of(group), layout)
+    try:
+        return indices(runs, device)
+    except (RuntimeError, TypeError) as error:  # PyTorch's, which list all that it knows
+        if device is None:
+            raise
+        raise SpecError(f"device must be one of PyTorch, got {shown(device, 40)}") from error
 
 
 @outside_graphs

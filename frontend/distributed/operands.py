@@ -212,15 +212,24 @@ def traced_modifiers(score_mod: ScoreMod | None, mask_mod: MaskMod | None) -> st
     return "" if program is None else hashlib.sha256(program.canonical().encode()).hexdigest()[:16]
 
 
+def check_sinks(sinks: Any, q: Any, *, has_gradient: bool = False) -> None:
+    """Refuses all but sinks of the heads of q; `has_gradient` as of `check_sendable`.
+
+    Raises:
+      SpecError: says what they have to be.
+    """
+    check_sendable("sinks", sinks, has_gradient=has_gradient)
+    is_right = tuple(sinks.shape) == (q.shape[2],) and sinks.dtype in SINK_DTYPES
+    if not is_right or sinks.device != q.device:
+        raise SpecError(
+            f"sinks must be [{q.shape[2]}] of bfloat16, float16 or float32 on {q.device}, got "
+            f"{list(sinks.shape)} of {sinks.dtype} on {sinks.device}"
+        )
+
+
 def _check_options(q: Any, sinks: Any, scale: object, device: Any) -> None:
     if sinks is not None:
-        check_sendable("sinks", sinks, has_gradient=True)
-        is_right = tuple(sinks.shape) == (q.shape[2],) and sinks.dtype in SINK_DTYPES
-        if not is_right or sinks.device != q.device:
-            raise SpecError(
-                f"sinks must be [{q.shape[2]}] of bfloat16, float16 or float32 on {q.device}, got "
-                f"{list(sinks.shape)} of {sinks.dtype} on {sinks.device}"
-            )
+        check_sinks(sinks, q, has_gradient=True)
     check_scale(scale, q.shape[3])
     machine_of(device, view(q.detach(), "q"))
 

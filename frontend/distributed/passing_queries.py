@@ -19,11 +19,13 @@ from attn_mlir.calls import attention
 from attn_mlir.distributed.layouts import padded
 from attn_mlir.distributed.members import Members, members_of
 from attn_mlir.distributed.merging import merge_states
+from attn_mlir.distributed.operands import check_sinks
 from attn_mlir.distributed.packing import COLUMNS, bits_of, numbers_of
 from attn_mlir.distributed.preparing import Operands, prepare_merge
 from attn_mlir.distributed.tensors import check_sendable, readable
 from attn_mlir.distributed.transport import transport_of
 from attn_mlir.errors import SpecError
+from attn_mlir.runtime.call.scalars import flag
 
 torch: Any = importlib.import_module("torch")
 
@@ -71,6 +73,7 @@ def pass_q_attention(
     members = members_of(group)
     with members.checked():
         _check(q, k, v, new, sinks)
+        return_lse = flag("return_lse", return_lse)
         q = readable("q", q)
         shared: dict[str, object] = {
             "batch, heads and head_dim": (q.shape[0], *q.shape[2:]),
@@ -157,7 +160,7 @@ def _check(q: Any, k: Any, v: Any, new: Any, sinks: Any) -> None:
         if not k.shape[2] or heads % k.shape[2]:
             raise SpecError(f"k has {k.shape[2]} heads, which must divide the {heads} of q")
     if sinks is not None:
-        check_sendable("sinks", sinks)
+        check_sinks(sinks, q)
     if new is None:
         return
     results = cast("tuple[Any, ...]", new) if isinstance(new, tuple) else ()
@@ -166,7 +169,8 @@ def _check(q: Any, k: Any, v: Any, new: Any, sinks: Any) -> None:
     shapes = (tuple(q.shape), q.dtype), ((q.shape[0], q.shape[2], q.shape[1]), torch.float32)
     for name, x, (shape, dtype) in zip(("new[0]", "new[1]"), results, shapes, strict=True):
         check_sendable(name, x)
-        if tuple(x.shape) != shape or x.dtype != dtype:
+        if tuple(x.shape) != shape or x.dtype != dtype or x.device != q.device:
             raise SpecError(
-                f"{name} must be {list(shape)} of {dtype}, got {list(x.shape)} of {x.dtype}"
+                f"{name} must be {list(shape)} of {dtype} on {q.device}, got {list(x.shape)} of "
+                f"{x.dtype} on {x.device}"
             )

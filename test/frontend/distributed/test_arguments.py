@@ -76,6 +76,12 @@ def in_grad(scheme: str) -> Any:
         (lambda s: attend(s, *replaced(1, lambda x: x[0])), "k must be .batch, own tokens"),
         (in_vmap, "q is fake, on meta, or in a function that torch.func transforms"),
         (in_grad, "q requires a gradient"),
+        (
+            lambda s: attend(s, *operands(), layout=np.array(["zigzag", "contiguous"])),
+            "layout must be one of",
+        ),
+        (lambda s: attend(s, *operands(), return_lse=1), "return_lse must be True or False"),
+        (lambda s: attend(s, *operands(), scale=float("nan")), "scale must be finite"),
         (lambda s: attend(s, *operands(), length=15), "which are no shards of 15"),
         (lambda s: attend(s, *operands(), length=16.0), "length must be"),
         (lambda s: attend(s, *operands(), length=-1), "length must be"),
@@ -139,6 +145,43 @@ def test_keys_that_do_not_fit_are_refused_before_queries_travel(
     keys = torch.zeros(shape, dtype=torch.bfloat16)
     with pytest.raises(SpecError, match=text):
         ad.pass_q_attention(operands()[0], keys, keys, device="emulator")
+
+
+def passed(**options: Any) -> Any:
+    q, k, v = operands()
+    return ad.pass_q_attention(q, k, v, device="emulator", **options)
+
+
+def in_context(**options: Any) -> None:
+    given: dict[str, Any] = {"buffers": [torch.ones(2, 8)], "seq_dims": [1], **options}
+    with ad.context_parallel(None, **given):
+        raise AssertionError("a context is entered")
+
+
+MANY = np.array(["a2a", "ring"])
+OTHERS: dict[str, Callable[[], Any]] = {
+    "return_lse must be True or False, got 1": lambda: passed(return_lse=1),
+    r"sinks must be \[4\] of": lambda: passed(sinks=torch.ones(3)),
+    "how must be one of": lambda: ad.decode_combine(*operands()[:2], how=MANY),
+    "device must be one of PyTorch, got 'banana'": lambda: ad.positions(8, device="banana"),
+    "device must be one of PyTorch, got 1.5": lambda: ad.positions(8, device=1.5),
+    "scheme must be one of": lambda: in_context(scheme=MANY),
+    "buffers must be a list, got Tensor": lambda: in_context(buffers=torch.ones(1, 2, 8)),
+    "buffers must be a list, got int": lambda: in_context(buffers=3),
+    "seq_dims must be a list, got int": lambda: in_context(seq_dims=1),
+    "no_restore_buffers must be a list, got Tensor": lambda: in_context(
+        no_restore_buffers=torch.ones(1, 2, 8)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_options_of_other_functions_are_refused_by_name(
+    alone: None, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(Members, "watched", None)
+    with pytest.raises(SpecError, match=text):
+        OTHERS[text]()
 
 
 @pytest.mark.parametrize("call", [lambda x: ad.unshard(x), lambda x: ad.shard(x)])

@@ -231,6 +231,10 @@ def test_what_is_refused_by_name(alone: None) -> None:
     sliced = starts, starts, 5, 5, 1, slice(0, 8)
     cases: list[tuple[str, Any]] = [
         ("dropout_p must be 0", lambda: rfa.ring_flash_attn_func(*dense, 0.1)),
+        (
+            "^softmax_scale must be finite",
+            lambda: rfa.ring_flash_attn_func(*dense, softmax_scale=float("nan")),
+        ),
         ("alibi_slopes must be None", lambda: rfa.ring_flash_attn_func(*dense, alibi_slopes=x)),
         ("window_size must be .left", lambda: rfa.ring_flash_attn_func(*dense, window_size=3)),
         ("kv must be ", lambda: rfa.ring_flash_attn_kvpacked_func(x[None], x[None])),
@@ -246,6 +250,15 @@ def test_what_is_refused_by_name(alone: None) -> None:
             "heads_k_stride must divide the 4 heads",
             lambda: rfa.llama3_flash_attn_varlen_func(x, x, x, *sliced[:4], 3, slice(0, 8)),
         ),
+        *(
+            (
+                "local_k_slice must be slice.start, stop. of integers",
+                lambda at=at: rfa.llama3_flash_attn_varlen_func(
+                    *[x[:4]] * 3, *[starts[:2]] * 2, 4, 4, 1, at
+                ),
+            )
+            for at in (slice(0, 8, 2), slice("a", 8), slice(True, 8), 8)
+        ),
         (
             "as many documents",
             lambda: rfa.llama3_flash_attn_varlen_func(
@@ -260,3 +273,14 @@ def test_what_is_refused_by_name(alone: None) -> None:
     for text, call in cases:
         with pytest.raises(SpecError, match=text):
             call()
+
+
+@pytest.mark.parametrize("name", [x for x in rfa.__all__ if x.endswith("_func")])
+def test_a_flag_that_is_none_is_refused_before_anything_is_computed(
+    alone: None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rfa, "computed", None)
+    monkeypatch.setattr(rfa, "attend_sharded", None)
+    function, arrays = of_package(name)
+    with pytest.raises(SpecError, match="return_attn_probs must be True or False, got 1"):
+        function(**arrays, return_attn_probs=1)
