@@ -104,13 +104,12 @@ class _Group(ABC):
         """The gradient, to its ring of results."""
         problem, storage = self._problem, self._storage
         rows, ring = storage.stationary[self.read], storage.results[self._summed]
-        part = storage.parts[self._summed]
         self._rows = rows.wait(0)
         shape = [problem.config.tile_m, storage.widths[self._summed]]
         empty = b.fill(shape, b.f32_constant(0.0))
         (gradient,) = problem.over_column_heads(self._tile, [empty], self._of_head)
         rows.release()
-        hand_over([part], [ring], [self.scaled(gradient)])
+        hand_over([ring], [self.scaled(gradient)])
 
     def _of_head(self, tile: WorkTile, gradient: Value) -> list[Value]:
         """All iterations over one head of the streamed side."""

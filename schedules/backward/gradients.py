@@ -38,6 +38,10 @@ class Part(NamedTuple):
         """These columns of a tile of the operand, or of the streamed tile with equal columns."""
         return b.columns(tile, self.column, self.columns)
 
+    def tile(self, rows: int) -> Any:
+        """The type of a tile of it in shared memory."""
+        return b.tile([rows, self.columns], self.element, "shared")
+
 
 @dataclass(frozen=True)
 class Gradients:

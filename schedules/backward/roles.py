@@ -98,10 +98,8 @@ class GradientStorage:
         self.numbers = numbers_of(gradients)
         self.has_weights = gradients.weights is not None
         self.parts = gradients.parts()
-        shapes = [[config.tile_m, x.columns] for x in self.parts]
         self.results = [
-            b.Ring(x.name, b.tile(shape, x.element, "shared"), instances=config.q_tiles)
-            for x, shape in zip(self.parts, shapes, strict=True)
+            b.Ring(x.name, x.tile(config.tile_m), instances=config.q_tiles) for x in self.parts
         ]
 
 
@@ -137,20 +135,15 @@ def attend(gradients: Gradients, storage: GradientStorage, tile: WorkTile, group
 
     pairs = zip(storage.parts, found, strict=True)
     results = [scaled(x) if part.is_of_scores else x for part, x in pairs]
-    hand_over(storage.parts, storage.results, results, group)
+    hand_over(storage.results, results, group)
 
 
-def hand_over(
-    parts: Sequence[Part],
-    rings: Sequence[b.Ring],
-    results: Sequence[Value],
-    group: Value | int = 0,
-) -> None:
-    """Writes gradients of a group to their rings, in the order of these."""
+def hand_over(rings: Sequence[b.Ring], results: Sequence[Value], group: Value | int = 0) -> None:
+    """Writes gradients of a group, rounded, to their rings, in the order of these."""
     b.barrier()  # the group has read the stationary slots, which the results may overwrite
-    for part, ring, gradient in zip(parts, rings, results, strict=True):
+    for ring, gradient in zip(rings, results, strict=True):
         slot = ring.acquire(group)
-        b.store(b.rounded(gradient, part.element), slot)
+        b.store(b.rounded(gradient, ws.TileType(slot.type).element), slot)
         b.commit(slot, "warps")
 
 

@@ -117,16 +117,14 @@ def _finish(
         for owner in range(PARTS):
             with b.when(b.compare("eq", group, owner)):
                 for chunk, target in chunks[owner::PARTS]:
-                    _store_scaled(part.element, chunk, target, scale, any_tile)
+                    _store_scaled(chunk, target, scale, any_tile)
         b.commit(slot, "warps")
     b.release(finished, "warps")
 
 
-def _store_scaled(
-    element: object, chunk: Value, target: Value, scale: Value, any_tile: Value
-) -> None:
+def _store_scaled(chunk: Value, target: Value, scale: Value, any_tile: Value) -> None:
     zero = b.f32_constant(0.0)
-    shape = ws.TileType(chunk.type).shape
+    shape, element = ws.TileType(chunk.type).shape, ws.TileType(target.type).element
     with b.either(any_tile) as (some, none):
         with some:
             found = b.map_elements(lambda x: b.fmul(x, scale), b.load(chunk))

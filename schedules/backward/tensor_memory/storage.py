@@ -117,10 +117,8 @@ class TensorGradientStorage:
         ]
         self.numbers = part_numbers_of(gradients)
         self.parts = gradients.parts()
-        shapes = [[config.tile_m, x.columns] for x in self.parts]
         self.results = [
-            b.Ring(x.name, b.tile(shape, x.element, "shared"), producers=("warps",) * PARTS)
-            for x, shape in zip(self.parts, shapes, strict=True)
+            b.Ring(x.name, x.tile(config.tile_m), producers=("warps",) * PARTS) for x in self.parts
         ]
         has_weights = not all(x.is_of_scores for x in self.parts)
         taken = 2 * config.tile_n + sum(x.columns for x in self.parts)
@@ -129,10 +127,9 @@ class TensorGradientStorage:
         is_dense = taken > target.tensor_columns
         self.s = Weighed(problem, ("s", "p" if has_weights else None), is_dense=is_dense)
         self.dp = Weighed(problem, ("dp", "ds"), is_dense=is_dense)
+        pairs = list(zip(stationary, self.widths, strict=True))
         self.accumulators = [
             b.Buffer(f"d{name} sums", b.tile([config.tile_m, width], f32, "tensor"))
-            for (name, _, _), width, _ in zip(
-                stationary, self.widths, range(1 + has_weights), strict=False
-            )
+            for (name, _, _), width in pairs[:weighed]
         ]
         self.finished = b.Ring("finished", None, producers=("tensor_core",) * 2)
