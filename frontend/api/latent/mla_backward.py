@@ -137,7 +137,7 @@ def mla_backward(call: MlaBackwardCall) -> Plan:
     q, k, v = (views[name] for name in ("q_nope", "k_nope", "v"))
     lengths = sequence_lengths({"q": q, "k": k, "v": v}, call.of_tensors(), called=CALLED)
     check_shapes(operands, None)
-    options = {**sizes_of(operands), "mask": call.mask, "lengths": lengths.kinds}
+    options: dict[str, Any] = {**sizes_of(operands), "mask": call.mask, "lengths": lengths.kinds}
     of_keys = MlaKvGradientsSpec(**options)
     kernels: list[MlaGradientsRequest] = [of_keys] if {*wanted} & {"k_nope", "k_rope", "v"} else []
     kernels += [MlaQGradientsSpec(**options)] if {*wanted} & {"q_nope", "q_rope"} else []
