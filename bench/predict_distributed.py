@@ -111,7 +111,8 @@ def error_tables() -> Iterator[str]:
 
 
 def _picks_text(several: Sequence[Compared]) -> str:
-    """The slowdown of the planner's first scheme against the fastest measured one, as a sentence."""
+    """A sentence with the slowdown of the planner's first scheme against the fastest measured one.
+    """
     sizes: dict[tuple[object, ...], list[Compared]] = {}
     for x in several:
         if x.cell.scheme != "nccl":
@@ -124,9 +125,9 @@ def _picks_text(several: Sequence[Compared]) -> str:
             slower.append(first / min(x.cell.milliseconds for x in rows) - 1)
     right = sum(x == 0 for x in slower)
     return (
-        f"Of {len(slower)} sizes of which at least {LEAST_SCHEMES} schemes were measured the planner puts "
-        f"the fastest one first in {right}; the one that it puts first is {statistics.mean(slower):.1%} "
-        f"slower than the fastest on average, {max(slower):.0%} at most."
+        f"At least {LEAST_SCHEMES} schemes were measured for {len(slower)} sizes. For {right} of them the "
+        f"planner ranks the fastest scheme first; its first scheme is {statistics.mean(slower):.1%} "
+        f"slower than the fastest one on average, and {max(slower):.0%} at most."
     )
 
 
