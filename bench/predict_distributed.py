@@ -111,8 +111,7 @@ def error_tables() -> Iterator[str]:
 
 
 def _picks_text(several: Sequence[Compared]) -> str:
-    """A sentence with the slowdown of the planner's first scheme against the fastest measured one.
-    """
+    """A sentence with the slowdown of the planner's first scheme against the fastest measured one."""
     sizes: dict[tuple[object, ...], list[Compared]] = {}
     for x in several:
         if x.cell.scheme != "nccl":

@@ -16,9 +16,9 @@ _disabled: dict[Any, Callable[..., Any]] = {}
 def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
     """Makes `torch.compile` break its graph at a function, call it, and continue after it.
 
-    This imports nothing of PyTorch: as long as its compiler is not loaded, nothing is compiled.
-    Where it is loaded and watches no frames, as within a function that it does not trace, there is
-    nothing to keep it from.
+    This imports nothing of PyTorch: as long as its compiler is not loaded, nothing is compiled. If
+    the compiler is loaded but watches no frames, as within a function that it does not trace, the
+    function is called directly.
     """
 
     @functools.wraps(function)
@@ -32,9 +32,9 @@ def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _watches_no_frames() -> bool:
-    """Whether PyTorch's compiler, which is loaded, looks at no function that is called now.
+    """Whether PyTorch's compiler, which must be loaded, does not watch the frames of calls.
 
-    The compiler traces this as well, and warns of builtins that it has no rule for.
+    The compiler traces this function as well, and warns of builtins that it has no rule for.
     """
     torch: Any = sys.modules["torch"]
     if torch.compiler.is_dynamo_compiling():

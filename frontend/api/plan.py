@@ -238,7 +238,11 @@ class Plan:
         return results if len(results) > 1 else next(iter(results), None)
 
     def bundles(self) -> list[Bundle]:
-        """The compiled kernels of the launches, in order; errors of `run` before it allocates."""
+        """The compiled kernels of the launches, in order.
+
+        Raises:
+          AttnError: as `run` raises it before it allocates memory.
+        """
         return [compile(step.request, target=self.target) for step in self.steps]
 
     def execute(self) -> dict[str, Any]:

@@ -28,10 +28,10 @@ def refusal(*arguments: Any, **options: Any) -> str | None:
 
 
 def check_chip(plan: Plan) -> None:
-    """Refuses a plan for a GPU of another kind than those that kernels are compiled for.
+    """Refuses a plan for a GPU for which no kernels are compiled.
 
     Raises:
-      TargetError: says which there are.
+      TargetError: names the targets that have kernels.
     """
     q, device = plan.like, plan.device
     on_gpu = q.device == "cuda" if device is None else device == "cuda"

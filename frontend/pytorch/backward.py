@@ -23,7 +23,7 @@ RESULTS = tuple(f"d{name}" for name in WANTED)
 
 
 class _BackwardCall(ModifiedCall):
-    """`attention_backward` with lists of blocks, and what says which these are, as arguments."""
+    """`attention_backward` with lists of blocks, and their extents, as arguments."""
 
     def unflattened(self, view_of: ViewOf, named: Mapping[str, Any]) -> dict[str, Any]:
         arguments = super().unflattened(view_of, named)
@@ -42,9 +42,9 @@ attention_backward_call_op = BACKWARD.operator(
 
 
 def attention_backward_in_graph(*arguments: Any, **options: Any) -> Gradients:
-    """The function for tracers, with the results of the function that it stands for.
+    """`attention_backward` for tracers, with the same results.
 
-    Options may also have lists of blocks, as of `listed_blocks`.
+    The options may also have lists of blocks, as of `listed_blocks`.
     """
     given = BACKWARD.by_name(arguments, options)
     untraced = MODIFIERS if torch.compiler.is_dynamo_compiling() else ()

@@ -58,7 +58,7 @@ def of_sample(program: Program, batch: int, differs: Sequence[bool]) -> Program:
 
 
 def uses(program: Program, coordinate: str) -> bool:
-    """Whether anything depends on a coordinate of the score, such as `batch`."""
+    """Whether a result of the program depends on a coordinate of scores, such as `batch`."""
     used = {*(x for node in program.nodes for x in node.args), *program.keeps, program.score}
     used |= set() if program.sink is None else {program.sink}
     nodes = program.nodes

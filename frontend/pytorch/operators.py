@@ -37,7 +37,7 @@ def static_scale(scale: Any) -> Any:
 
 
 def static_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by name; numbers that may change from run to run of a graph have some value."""
+    """Options by name, with symbolic numbers replaced by any value: no plan depends on them."""
     options = {**options, "scale": static_scale(options.get("scale"))}
     longest = {name: size_met(options[name]) for name in LONGEST if options.get(name) is not None}
     return options | longest

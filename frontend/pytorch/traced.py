@@ -34,8 +34,9 @@ def traced(
     """Traces modifiers.
 
     Args:
-      q: the query of the call; beside a DTensor what is read is replicated.
-      is_trained: whether an operand of the call requires a gradient; captured tensors may, then.
+      q: the query of the call; if it is a DTensor, captured tensors become replicated DTensors.
+      is_trained: whether an operand of the call requires a gradient; captured tensors may require
+        one only then.
 
     Raises:
       SpecError: as `trace`.
@@ -54,10 +55,10 @@ def traced(
 
 
 def _beside(q: Any, read: Any) -> Any:
-    """A tensor that a modifier reads, as an operator takes it beside q.
+    """A tensor that a modifier reads, as an operator takes it: next to a DTensor a replicated one.
 
     Raises:
-      SpecError: one that requires a gradient, beside a DTensor.
+      SpecError: q is a DTensor, and the tensor requires a gradient.
     """
     if not hasattr(q, "device_mesh"):
         return read

@@ -93,8 +93,8 @@ def prefill(
       offsets: [requests + 1] i32 of q and of k.
       longest: no request has more queries, and keys.
       scale: of the scores.
-      is_causal: whether these are the new tokens, of which the last query sees the last key; else
-        all queries see all keys of the context.
+      is_causal: whether the keys are those of the new tokens, under a causal mask aligned at the
+        end; else all queries see all keys, those of the context.
       out: memory for O, or None.
       device: see `attention`.
 

@@ -115,7 +115,7 @@ def _is_fake_class(kind: type) -> bool:
 
 
 def admit_class(kind: type) -> None:
-    """Lets a subclass stand for a plain tensor: PyTorch knows how operators take it."""
+    """Admits a subclass of tensors as operands; operators must have rules for it."""
     FAKES.add((kind.__module__, kind.__name__))
     _is_fake_class.cache_clear()
 
@@ -154,7 +154,7 @@ def check_tensor(tensor: Any, name: str, *, has_gradient: bool = False) -> None:
 
 
 def check_dense(tensor: Any, name: str) -> None:
-    """Refuses a tensor that is not what its memory holds, whatever its derivatives.
+    """Refuses a tensor whose memory does not hold all of its value; ignores derivatives.
 
     Raises:
       SpecError: says what it is, and what to pass.

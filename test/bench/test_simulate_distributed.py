@@ -1,4 +1,4 @@
-"""The simulation: its parts by hand, whole schemes beside the closed form and beside measurements."""
+"""The simulation: parts against hand calculations, schemes against closed form and measurements."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_processes_wait_for_time_and_events() -> None:
 
 
 def test_flows_share_a_port() -> None:
-    """100 bytes alone for 2 s, then half of 10 bytes/s beside 30 others until these are over."""
+    """A flow of 100 bytes is alone for 2 s, then shares 10 bytes/s with a flow of 30 bytes."""
     clock, shared = Clock(), Port(10.0)
     first = Flow(clock, 100.0, (shared, Port(1000.0)))
     found: dict[str, Event] = {"first": first}
@@ -98,7 +98,7 @@ def test_attention_takes_what_nccl_gives_back() -> None:
 
 
 def test_tiles_of_a_kernel() -> None:
-    """4 tiles of 512 rows on 3 multiprocessors: 512 and 384 alone, 256 with 128, of keys."""
+    """512 rows are 4 tiles on 3 multiprocessors: 512 and 384 keys alone, 256 and 128 on one."""
     assert kernel_seconds(512, 512, 1, True, 1.0, 3, 0) == 512
     assert kernel_seconds(512, 512, 1, True, 1.0, 1, 10) == 512 + 384 + 256 + 128 + 40
     assert kernel_seconds(512, 1000, 1, False, 1.0, 3, 0) == 2 * 1024
@@ -114,7 +114,7 @@ def setting(**options: Any) -> Setting:
 @pytest.mark.parametrize("ranks", [2, 8, 32])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_agrees_with_the_closed_form(scheme: str, ranks: int, training: bool) -> None:
-    """A flat ring between nodes hides some of its slow messages, which the closed form adds up."""
+    """The simulation of a flat ring between nodes hides some messages that the closed form adds."""
     s = setting(ranks=ranks, is_training=training)
     planned = predict(scheme, s.problem, s.gpu, s.links)
     if not planned.is_possible:
@@ -159,7 +159,7 @@ def test_measured_cells() -> None:
 
 
 def test_the_page_has_these_tables() -> None:
-    """Everything but the figures for up to 1,024 GPUs, which take minutes."""
+    """The page has all tables but those of up to 1,024 GPUs, whose simulation takes minutes."""
     page = (ROOT / "docs/lab/distributed.md").read_text()
     for part in (predictions.error_tables, predictions.published):
         assert "\n".join(part()) in page

@@ -50,7 +50,7 @@ def test_what_silicon_does_is_no_other_finding(pair: Kind) -> None:
     assert {finding.check for finding in run(pair, is_wrong=True)} == {"unpromised"}
 
 
-def test_the_page_says_what_decides() -> None:
+def test_the_page_has_the_rules_that_decide() -> None:
     assert all(pair.rule for pair in UNPROMISED)
     assert all(pair.found == "unpromised" for pair in PAIRS if pair.rule.startswith("open"))
     page = PAGE.read_text()

@@ -148,8 +148,8 @@ def test_tables(lengths: Lengths, target: str) -> None:
 
 
 def distant(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-    """A table by the distance of keys, of which the last elements are those of many, and another one
-    at numbers that a tensor has."""
+    """A table is read at clamped distances, so that many scores read its ends; another table is
+    read at indices from a tensor."""
     del b
     distance = am.trace.minimum(am.trace.maximum(q - k, -20), 20)
     return score + TABLE[h, distance + 20] + ROWS[0, IDS[q, k]]
@@ -159,7 +159,7 @@ def distant(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 @pytest.mark.parametrize("lengths", [DENSE, RAGGED], ids=["dense", "ragged"])
 @pytest.mark.long("ragged*")
 def test_tables_in_order(lengths: Lengths, target: str) -> None:
-    """As nothing else adds where a thread does, warps may run in any order."""
+    """Each thread adds to elements of its own, so warps may run in any order."""
     program, arrays = trace(distant)
     assert program is not None
     names, mods = ("TABLE", "ROWS"), Recorded(program, arrays)

@@ -81,17 +81,17 @@ class Observed:
 
 
 def refused(**values: Any) -> dict[str, Change]:
-    """Values of options that would have to do something."""
+    """Values of options that are refused, because they would need an effect."""
     return {name: Change(value, refused=True) for name, value in values.items()}
 
 
 def nothing(**values: Any) -> dict[str, Change]:
-    """Values of options that say nothing."""
+    """Values of options that are accepted and have no effect."""
     return {name: Change(value, nothing=True) for name, value in values.items()}
 
 
 def unread(*names: str) -> dict[str, Change]:
-    """Arguments that are not looked at: any object says nothing."""
+    """Arguments that are never read: any object is accepted."""
     return nothing(**dict.fromkeys(names, Nothing()))
 
 

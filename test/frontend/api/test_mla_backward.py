@@ -1,4 +1,4 @@
-"""`mla_backward`: the plan of a call, what it refuses by name, and its formula."""
+"""`mla_backward`: the plan of a call, refused arguments, and the formula."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def given(sq: int = 5, sk: int = 7) -> dict[str, Any]:
 
 
 def test_a_call_is_four_launches() -> None:
-    """Parts of k_rope lie head by head, so that their sum is along the first dimension."""
+    """The parts of dk_rope are stored head by head, so that the first axis is summed."""
     plan = planned(**given(), mask=am.causal(), **ON)
     assert [" ".join(line.split()) for line in str(plan).splitlines()] == [
         "4 kernels for sm_90a, 1952 bytes of workspace",

@@ -1,4 +1,4 @@
-"""A backend of `diffusers`: what a call computes is what the package's `native` backend computes."""
+"""The backend of `diffusers` against the package's `native` backend."""
 
 from __future__ import annotations
 
@@ -133,14 +133,14 @@ def test_a_fallback_computes_what_is_refused(said: list[str]) -> None:
 
 
 def state() -> list[Any]:
-    """All that a registration changes."""
+    """The state of the package that a registration changes."""
     tables = (REGISTRY._backends, REGISTRY._constraints, REGISTRY._supported_arg_names)
     names = (NAMES._member_map_, NAMES._value2member_map_, NAMES._member_names_)
     one = (REGISTRY._supports_context_parallel, REGISTRY._active_backend)
     return [list(x) for x in (*tables, *names)] + [sorted(one[0]), one[1], list(NAMES)]
 
 
-def test_a_name_is_there_until_it_is_taken_away() -> None:
+def test_a_name_stays_until_it_is_unregistered() -> None:
     before = state()
     door.register()
     door.register(fallback="sdpa")
@@ -161,7 +161,7 @@ def test_a_name_is_there_until_it_is_taken_away() -> None:
 
 
 @pytest.mark.parametrize("name", ["native", "_native_math", "flash", "Upper", "a b", 3])
-def test_names_that_cannot_be(name: Any) -> None:
+def test_invalid_names(name: Any) -> None:
     before = state()
     with pytest.raises(SpecError, match="name"):
         door.register(name)

@@ -1,4 +1,4 @@
-"""Transformers of `diffusers` with random weights: what they make is what the `native` backend makes of it."""
+"""Transformers of `diffusers` with random weights, against the `native` backend."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def outputs(model: Any, given: dict[str, Any], calls: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_makes_of_it_what_native_does(name: str) -> None:
+def test_a_model_computes_what_native_computes(name: str) -> None:
     torch.manual_seed(0)
     model, given = MODELS[name]()
     truth, native, ours = outputs(model.eval(), given, calls=2)

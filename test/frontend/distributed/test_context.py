@@ -1,4 +1,4 @@
-"""`context_parallel` on several processes: a model of one rank computes what the whole would be."""
+"""`context_parallel` on several processes: a model on shards against the model on the sequence."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_model_in_a_context_has_the_values_of_the_whole(scheme: str, size: int
 
 
 @pytest.mark.slow
-def test_what_a_context_refuses_and_that_errors_leave_it() -> None:
+def test_a_context_refuses_arguments_and_ends_after_errors() -> None:
     for texts in run("contexts.refused", 2):
         assert "entered" not in texts
         for name, text in REFUSED.items():

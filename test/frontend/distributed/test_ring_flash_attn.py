@@ -52,7 +52,9 @@ ALL = (
         ),
     ],
 )
-def test_functions_compute_what_the_whole_would_be(size: int, names: tuple[str, ...]) -> None:
+def test_functions_compute_attention_of_the_whole_sequence(
+    size: int, names: tuple[str, ...]
+) -> None:
     for rank, found in enumerate(run("ring_flash.check", size, *names)):
         assert list(found) == list(names), (rank, found)
         for name, errors in found.items():
@@ -198,7 +200,7 @@ def test_ranks_compute_what_the_arguments_say(
     alone: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """O is q here, which comes back in the order of its rows."""
+    """Attention returns q as O here, so O must have the order of q's rows."""
     found: list[Any] = []
 
     def computed(scheme: Any, operands: Any) -> Any:

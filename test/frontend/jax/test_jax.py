@@ -107,7 +107,7 @@ def test_gradients_are_those_of_jax(name: str) -> None:
 
 
 def test_only_what_is_differentiated_has_gradients() -> None:
-    """A bias that all sequences share has none with the same bits every time, unless it is asked for."""
+    """The gradient of a bias that all sequences share is not deterministic unless requested."""
     tensors = operands()
     shared = jnp.zeros((1, 1, 1, S))
 
@@ -171,7 +171,7 @@ def test_a_call_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_buffers_are_read_and_written_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way of a GPU, on the host, where jax has buffers as well; also mapped, and of no rows."""
+    """The path of a GPU on the host, where jax has buffers as well; also under vmap, and empty."""
     tensors = operands()
     usual = jax.jit(attention, static_argnames="return_lse")(*tensors, return_lse=True)
     mapped = jax.vmap(lambda q: attention(q, *tensors[1:]))(jnp.stack([tensors[0]] * 2))
@@ -189,7 +189,7 @@ def test_buffers_are_read_and_written_where_they_lie(monkeypatch: pytest.MonkeyP
 
 
 class Recorder(IdleDevice):
-    """A device that launches nothing, and knows what it was told."""
+    """A device that launches nothing, and records its arguments."""
 
     launches: list[Any]
 
@@ -207,7 +207,7 @@ class Buffer:
 
 
 class OldBuffer:
-    """One that has the older protocol alone."""
+    """A buffer that has only the older protocol."""
 
     def __init__(self, address: int, dtype: str, shape: tuple[int, ...]):
         form = {"f16": "<f2", "f32": "<f4"}[dtype]

@@ -1,4 +1,4 @@
-"""`plan_parallel`: small cases by hand, bounds that hold for all, refusals."""
+"""`plan_parallel`: small cases against hand calculations, bounds that hold always, refusals."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_memory_is_a_reason() -> None:
     assert "are more than the 141 of the GPU" in plan.reason
 
 
-def test_of_level_schemes_the_smallest_is_picked() -> None:
+def test_of_close_schemes_the_one_with_the_least_memory_is_picked() -> None:
     plan = plan_parallel(2**20, ranks=8, heads=64, kv_heads=8)
     level = [x for x in plan.predictions if x.is_possible]
     assert max(x.seconds for x in level) < 1.02 * min(x.seconds for x in level)

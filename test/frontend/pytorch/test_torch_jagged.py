@@ -45,7 +45,7 @@ def spans(offsets: Any, lengths: Any = None) -> list[tuple[int, int]]:
 
 
 def check(made: Any, rows: list[Any], bounds: list[list[tuple[int, int]]], **options: Any) -> None:
-    """O of each sequence, and the gradients of a sum that weighs its elements."""
+    """O of each sequence, and the gradients of a weighted sum of its elements."""
     o = made.transpose(1, 2).values()
     weights = torch.linspace(-1, 1, o.numel()).reshape(o.shape)
     (o * weights).sum().backward()
@@ -74,7 +74,7 @@ def test_keys_of_other_lengths_than_queries(is_causal: bool) -> None:
 
 @pytest.mark.slow
 def test_the_result_is_combined_with_the_query() -> None:
-    """Their offsets are one object; `lengths` that end before the next sequence leave rows of 0."""
+    """Query and result share one offsets tensor; `lengths` leave rows of 0 between sequences."""
     offsets, lengths = offsets_of(6, 9), torch.tensor([4, 5])
     q, k, v = (jagged(offsets, seed=i, lengths=lengths) for i in range(3))
     made = at.scaled_dot_product_attention(q[0], k[0], v[0], is_causal=True)
@@ -116,7 +116,7 @@ def test_compiled_with_gradients(graphs_afresh: None) -> None:
 
 
 @pytest.mark.slow
-def test_pytorchs_own_function_while_it_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytorchs_own_function_while_activated(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: on the host PyTorch never chooses flash attention for nested tensors."""
     monkeypatch.setattr(inner, "_select_sdp_backend", lambda *_: inner.SDPBackend.FLASH_ATTENTION)
     offsets = offsets_of(4, 9)

@@ -23,7 +23,7 @@ NAMES = ("q_nope", "q_rope", "k_nope", "k_rope", "v")
 
 @pytest.fixture(autouse=True)
 def recorded(graphs_afresh: None) -> Iterator[None]:
-    """Gradients are recorded."""
+    """Enables gradients."""
     del graphs_afresh
     with torch.enable_grad():
         yield

@@ -51,7 +51,7 @@ def test_gradients(name: str, is_compiled: bool) -> None:
 
 
 def test_the_gradient_of_an_array_alone_is_refused() -> None:
-    """Those of q, k and v are wanted by nobody, and no kernel computes that of the table alone."""
+    """q, k and v require no gradient, and no kernel computes only the gradient of the table."""
     x = torch.randn(1, ROWS, HEADS, DIM, dtype=torch.bfloat16)
     table = torch.zeros(HEADS, 2 * REACH + 1, requires_grad=True)
     with torch.enable_grad(), pytest.raises(SpecError, match="table requires a gradient"):
@@ -59,7 +59,7 @@ def test_the_gradient_of_an_array_alone_is_refused() -> None:
 
 
 def test_the_order_of_sums_is_the_one_that_torch_asks_for() -> None:
-    """Of a table that is read twice there is none that gives the same bits."""
+    """A table that is read twice has no kernel that gives the same bits every time."""
     x = torch.randn(1, ROWS, HEADS, DIM, dtype=torch.bfloat16, requires_grad=True)
     table = torch.zeros(HEADS, 2 * REACH + 1, requires_grad=True)
 

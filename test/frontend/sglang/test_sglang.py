@@ -225,8 +225,8 @@ WRONG: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_lengths_and_places_that_are_none(message: str) -> None:
-    """Where PyTorch's indexing takes them, a batch of other requests would come of them."""
+def test_invalid_lengths_and_slots(message: str) -> None:
+    """PyTorch's indexing would accept some of them, and make a batch of other requests."""
     name, value = WRONG[message]
     batches.batch_of(**USUAL)
     with pytest.raises(SpecError, match=message):
@@ -246,7 +246,7 @@ def test_lengths_and_places_that_are_none(message: str) -> None:
         ({"key_buffer": np.zeros((16, 2, DIM))}, "key_buffer must be a tensor"),
     ],
 )
-def test_arguments_of_a_layer_that_are_none(
+def test_invalid_arguments_of_a_layer(
     options: dict[str, Any], message: str, no_compiler: type[Exception]
 ) -> None:
     lengths = options.pop("lengths", torch.tensor([5, 9], dtype=torch.int32))

@@ -1,4 +1,4 @@
-"""Sentences of the PTX ISA that decide between the kernels of a pair, in our words, with the section's name.
+"""Rules of the PTX ISA that decide between the kernels of a pair, in our words, with the section's name.
 
 A rule that begins with `open` has no such sentence: what it decides is a finding of the check `unpromised`.
 """
