@@ -4,9 +4,9 @@
 
 Each rank is a simulated process with the steps of `attn_mlir.distributed`: kernels hold
 multiprocessors, copies and messages share the ports of GPUs, NCCL's kernels wait for
-multiprocessors and for the rank at the other end. No formula of `attn_mlir.parallel.schemes` is
-used; rates of GPUs, gaps and the table of NCCL's overhead are shared. `bench/predict_distributed.py`
-compares both with measured times.
+multiprocessors and for the rank at the other end. The simulation shares rates of GPUs, gaps and the
+table of NCCL's overhead with `attn_mlir.parallel`, but no formula of its `schemes`.
+`bench/predict_distributed.py` compares both with measured times.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Setting:
         return Calls(self.gpu, self.problem, self.software)
 
     def call_seconds(self, rows: int, keys: int, heads: int, square: bool, backward: bool) -> float:
-        """The time of a call of attention at burst speed."""
+        """Seconds of a call of attention at burst speed."""
         p, calls = self.problem, self.calls
         rate, speed = calls.rate(backward), calls.speed(backward) / self.gpu.sms
         if square and rate.causal_decay_keys:
@@ -123,7 +123,7 @@ class Rank:
         return self.sms.attend((seconds + self.s.software.kernels * KERNEL) * self.s.calls.sms)
 
     def moved(self, *counts: float) -> float:
-        """Seconds of kernels that read and write bytes, as many altogether, one for each number."""
+        """Seconds of one kernel for each count, which reads and writes that many bytes in total."""
         return sum(x / self.s.gpu.memory_bandwidth + KERNEL for x in counts if x)
 
 

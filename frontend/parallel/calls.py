@@ -53,13 +53,13 @@ class Calls:
         return self.gpu.sms - self.problem.sm_margin
 
     def rate(self, backward: bool) -> Rate:
-        """The rate of a pass."""
+        """The rate of the attention kernels of a pass."""
         if backward:
             return self.software.backward or self.gpu.backward
         return self.software.forward or self.gpu.forward
 
     def speed(self, backward: bool) -> float:
-        """FLOP/s of a pass at the problem's head sizes, below the power limit."""
+        """Burst rate of a pass at the problem's head sizes, in FLOP/s."""
         p = self.problem
         return self.rate(backward).burst * head_dim_factor(p.head_dim, p.v_head_dim)
 
@@ -90,7 +90,7 @@ class Calls:
         return turns * (mean + rate.overhead_keys) * per_key
 
     def throttled(self, seconds: float, backward: bool = False) -> float:
-        """The time of work of so many seconds at burst speed, with the power limit."""
+        """Seconds under the power limit of work that takes `seconds` at burst speed."""
         rate = self.rate(backward)
         burst = rate.burst_seconds if self.problem.is_isolated else 0.0
         return min(seconds, burst) + max(0.0, seconds - burst) * rate.burst / rate.sustained

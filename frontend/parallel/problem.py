@@ -85,19 +85,19 @@ class Problem:
 
     @property
     def passes(self) -> tuple[bool, ...]:
-        """The passes of a call: whether each is the backward pass."""
+        """The passes of a call, False for the forward and True for the backward pass."""
         return (False, True) if self.is_training else (False,)
 
     def score_flops(self, backward: bool) -> int:
-        """Operations of a pass for each visible score: two products, or five of the backward pass,
-        2 (D + Dv) or 2 (3 D + 2 Dv).
+        """FLOPs of a pass for each visible score: 2 (D + Dv) for the two products of the forward
+        pass, 2 (3 D + 2 Dv) for the five of the backward pass.
         """
         if backward:
             return 2 * (3 * self.head_dim + 2 * self.v_head_dim)
         return 2 * (self.head_dim + self.v_head_dim)
 
     def flops(self, backward: bool) -> float:
-        """Operations of a pass."""
+        """FLOPs of a pass."""
         return self.score_flops(backward) * self.pairs * self.heads * self.batch
 
     @property

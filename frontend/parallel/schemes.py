@@ -75,17 +75,17 @@ class _Setting:
 
     @property
     def problem(self) -> Problem:
-        """That of the calls."""
+        """The problem of `calls`."""
         return self.calls.problem
 
     @property
     def inner(self) -> int:
-        """Ranks of a node."""
+        """Number of ranks of a node that take part."""
         return min(self.problem.ranks, self.links.ranks_per_node)
 
     @property
     def inner_message(self) -> float:
-        """Bytes of K and V that a rank has for a ring between nodes, of heads exchanged within."""
+        """Bytes of K and V that a rank sends in a ring between nodes, after heads are exchanged."""
         p = self.problem
         return p.kv_bytes * math.lcm(p.kv_heads, self.inner) / p.kv_heads
 
@@ -131,7 +131,7 @@ def _ring(
         return _Cost(attention, other + s.calls.merge(ranks, o_bytes), exposed, hidden)
     gradient = 2 * message  # bytes of f32 gradients in each step; they travel over NCCL
     q_bytes = p.batch * rows * heads * p.head_dim * 2
-    # dq: zeros, and each call reads its part of the sum and the new part, and writes the sum.
+    # dQ is zeroed; then each call reads its part of the sum and the new part, and writes the sum.
     per_call = (3 * 2 * q_bytes + 4 * gradient) / s.calls.gpu.memory_bandwidth + 4 * KERNEL
     other += ranks * per_call
     if ranks > 1:
@@ -210,7 +210,7 @@ def _ulysses(s: _Setting, backward: bool) -> _Cost:
 
 
 def _two_level(s: _Setting, backward: bool) -> _Cost:
-    """Heads are exchanged within a node; between nodes K and V travel in rings of equal heads."""
+    """The cost of exchanges of heads within nodes, and of rings of K and V between nodes."""
     p, inner, message = s.problem, s.inner, s.inner_message
     outer = p.ranks // inner
     across = _Setting(s.calls, Links(s.links.inter, s.links.inter, 1))
@@ -303,7 +303,7 @@ SCHEMES: dict[str, tuple[Costs, Callable[[_Setting], tuple[float, float, str]]]]
 def predict(
     scheme: str, problem: Problem, gpu: Gpu, links: Links, software: Software = OURS
 ) -> Prediction:
-    """The cost of a scheme, also of one that is impossible."""
+    """The cost of a scheme, also of an impossible one."""
     setting = _Setting(Calls(gpu, problem, software), links)
     cost, volume = SCHEMES[scheme]
     sent, memory, refusal = volume(setting)

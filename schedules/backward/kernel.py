@@ -185,7 +185,7 @@ class GradientsSchedule:
     """A schedule of gradients; its policy decides whether keys or queries are stationary.
 
     Attributes:
-      config: of the operation.
+      config: the class of the operation's configuration.
     """
 
     policy: ClassVar[GradientsPolicy]

@@ -161,7 +161,7 @@ def make_mla_gradients(kind: type[Any], *operands: ir.Value, mask: Mask) -> Any:
 
     Args:
       kind: MlaKvGradientsOp or MlaQGradientsOp.
-      operands: q_nope, q_rope, k_nope, k_rope, v, do, lse, delta and scale, as the class says.
+      operands: q_nope, q_rope, k_nope, k_rope, v, do, lse, delta and scale, shaped as `kind` says.
       mask: which keys each row sees.
     """
     q_nope, q_rope, k_nope, _, v, *_ = operands
