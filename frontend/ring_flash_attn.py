@@ -204,13 +204,7 @@ def _llama3(members: Members, name: str, operands: tuple[Any, Any, Any], given: 
         stride = integer("heads_k_stride", given["heads_k_stride"], 1)
         if k.shape[1] % stride:
             raise SpecError(f"heads_k_stride must divide the {k.shape[1]} heads of k, got {stride}")
-        at = given["local_k_slice"]
-        is_slice = isinstance(at, slice) and at.step in (None, 1)
-        if not is_slice or not all(x is None or as_int(x) is not None for x in (at.start, at.stop)):
-            raise SpecError(
-                f"local_k_slice must be slice(start, stop) of integers, got {shown(at)}"
-            )
-        keys = range(*at.indices(k.shape[0] * members.size))
+        keys = _keys(given["local_k_slice"], k.shape[0] * members.size)
         rows = _starts(given, "cu_seqlens_q", "max_seqlen_q", q.shape[0])
         columns = _starts(given, "cu_seqlens_k", "max_seqlen_k", len(keys))
         documents = _of_slice(rows, columns)
@@ -219,6 +213,18 @@ def _llama3(members: Members, name: str, operands: tuple[Any, Any, Any], given: 
     piece = Piece(range(q.shape[0]), keys, mask if causal else None, documents=documents)
     o, lse = computed(Sliced(name, members, problem, shards, piece), packed)
     return o[0], lse[0]
+
+
+def _keys(at: Any, tokens: int) -> range:
+    """The keys of a slice of so many tokens.
+
+    Raises:
+      SpecError: it is none, or leaves some between its ends out.
+    """
+    ends = (at.start, at.stop) if type(at) is slice and at.step in (None, 1) else ("",)
+    if not all(x is None or as_int(x) is not None for x in ends):
+        raise SpecError(f"local_k_slice must be slice(start, stop) of integers, got {shown(at)}")
+    return range(*at.indices(tokens))
 
 
 def _of_slice(rows: tuple[int, ...], columns: tuple[int, ...]) -> tuple[Document, ...]:

@@ -25,8 +25,12 @@ class Pair:
 
     def __init__(self) -> None:
         options = SimpleNamespace(options=SimpleNamespace(_timeout=timedelta(seconds=0.5)))
-        given: dict[str, Any] = {"_device_types": ["cpu"], "_get_backend": lambda _: options}
-        self.ranks = [Members(SimpleNamespace(rank=rank, **given)) for rank in (0, 1)]
+
+        def backend(_: Any) -> Any:
+            return options
+
+        given: dict[str, Any] = {"_device_types": ["cpu"], "_get_backend": backend}
+        self.ranks: list[Any] = [Members(SimpleNamespace(rank=x, **given)) for x in (0, 1)]
 
     def each(self, call: Callable[[Members], Any]) -> list[Any]:
         """What both return or raise."""
@@ -49,12 +53,20 @@ class Pair:
 
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Pair:
-    names = {name: getattr(dist, name) for name in ("PrefixStore", "DistError")}
-    ours = SimpleNamespace(get_rank=lambda x: x.rank, get_world_size=lambda _: 2, **names)
-    monkeypatch.setattr(members, "dist", ours)
-    store = dist.HashStore()
-    inner = SimpleNamespace(_get_process_group_store=lambda _: store)
-    monkeypatch.setattr(members, "c10d", inner)
+    store, names = dist.HashStore(), ("PrefixStore", "DistError")
+
+    def store_of(_: Any) -> Any:
+        return store
+
+    def rank_of(group: Any) -> int:
+        return group.rank
+
+    def two(_: Any) -> int:
+        return 2
+
+    ours = {"get_rank": rank_of, "get_world_size": two, **{x: getattr(dist, x) for x in names}}
+    monkeypatch.setattr(members, "dist", SimpleNamespace(**ours))
+    monkeypatch.setattr(members, "c10d", SimpleNamespace(_get_process_group_store=store_of))
     return Pair()
 
 

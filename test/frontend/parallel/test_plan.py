@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -195,9 +195,9 @@ def test_refusals(options: dict[str, Any], message: str) -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     given: dict[str, Any] = {"length": 4096, "ranks": 16, "heads": 8, "ranks_per_node": 2}
     wanted = plan_parallel(given.pop("length"), **given, inter_gbs=45.0, training=True)
-    made = {name: np.int64(x) for name, x in given.items()}
+    made: dict[str, Any] = {name: np.int64(x) for name, x in given.items()}
     made |= {"inter_gbs": np.float32(45), "training": np.True_}
-    found = plan_parallel(np.array(4096), **made)
+    found = plan_parallel(cast(Any, np.array(4096)), **made)
     assert json.dumps(found.json()) == json.dumps(wanted.json())
 
 
