@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from attn_mlir.distributed.ulysses import attend_heads  # noqa: E402
 from attn_mlir.errors import SpecError  # noqa: E402
 from attn_mlir.runtime.devices.idle import IdleDevice  # noqa: E402
 from attn_mlir.runtime.kernel import launching_on  # noqa: E402
+from attn_mlir.validation.arguments.distributed import GRID  # noqa: E402
 
 SCHEMES = ("ring", "gather", "ulysses")
 OPTIONS: dict[str, Any] = {"mask": am.causal(), "device": "emulator"}
@@ -188,6 +190,79 @@ def test_options_of_other_functions_are_refused_by_name(
 def test_shards_are_tensors(alone: None, call: Callable[[Any], Any]) -> None:
     with pytest.raises(SpecError, match="x must be a tensor of torch, got ndarray"):
         call(np.ones((2, 3)))
+
+
+class Told(Exception):
+    """What a rank tells the others, before any of them answers."""
+
+
+def told(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> dict[str, str]:
+    """What a call compares between ranks, by name."""
+
+    def agree(self: Any, name: str, shared: Any, tokens: Any, *, follows: bool = False) -> None:
+        del self, name, tokens
+        assert follows == (shared.get("length") is not None)
+        raise Told({name: str(x) for name, x in shared.items()})
+
+    monkeypatch.setattr(Members, "agree", agree)
+    with pytest.raises(Told) as found:
+        call()
+    return found.value.args[0]
+
+
+def cut(x: Any) -> Any:
+    return x[..., :16]
+
+
+RESULTS = torch.ones(1, 16, 4, 32).bfloat16(), torch.ones(1, 4, 16)
+COMPARED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "mask": (attend, {"mask": am.sliding_window(3, 0)}),
+    "layout": (attend, {"layout": "contiguous"}),
+    "scale": (attend, {"scale": 0.5}),
+    "cu_seqlens": (attend, {"cu_seqlens": [0, 16]}),
+    "length": (attend, {"length": 16}),
+    "score_mod and mask_mod": (attend, {"score_mod": mods.softcap(5.0)}),
+    "sinks": (attend, {"sinks": torch.ones(4)}),
+    "gradients": (attend, {"v": operands()[2].requires_grad_()}),
+    "dtype": (attend, {x: y.half() for x, y in zip("qkv", operands(), strict=True)}),
+    "batch": (attend, {x: y.expand(2, -1, -1, -1) for x, y in zip("qkv", operands(), strict=True)}),
+    "heads of q and k": (
+        attend,
+        {x: y[:, :, :1] for x, y in zip("kv", operands()[1:], strict=True)},
+    ),
+    "head_dim and v_head_dim": (attend, {"v": cut(operands()[2])}),
+    "scale of pass_q": (ad.pass_q_attention, {"scale": 0.5}),
+    "new of pass_q": (ad.pass_q_attention, {"new": RESULTS}),
+    "sinks of pass_q": (ad.pass_q_attention, {"sinks": torch.ones(4)}),
+    "how of decode_combine": (ad.decode_combine, {"how": "ag_rs"}),
+    "sinks of decode_combine": (ad.decode_combine, {"sinks": torch.ones(4)}),
+    "layout of unshard": (ad.unshard, {"layout": "contiguous"}),
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_what_ranks_must_have_alike_is_told(
+    alone: None, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    function, options = COMPARED[name]
+    named = dict(zip("qkv", operands(), strict=True))
+    if function is attend:
+        kinds = [
+            *(partial(attend, x) for x in SCHEMES),
+            partial(ad.ulysses_ring_attention, mesh=GRID),
+        ]
+        calls = [lambda call=x, **y: call(**{**named, **y}) for x in kinds]
+    elif function is ad.pass_q_attention:
+        calls = [lambda **y: function(**named, **y)]
+    else:
+        first = RESULTS if function is ad.decode_combine else RESULTS[:1]
+        calls = [lambda **y: function(*first, **y)]
+    for call in calls:
+        before, after = (told(monkeypatch, partial(call, **x)) for x in ({}, options))
+        assert before.keys() == after.keys()
+        assert {x for x in after if after[x] != before[x]} == {
+            name.partition(" of ")[0] if function is not attend else name
+        }
 
 
 def test_results_to_combine_are_plain_tensors_without_gradient(alone: None) -> None:
