@@ -77,7 +77,8 @@ def ulysses_ring_attention(q: Any, k: Any, v: Any, mesh: Any, **options: Unpack[
         like_q, like_k, like_v = (
             x.new_empty(1).expand(x.shape[0], of_ranks.length, n, x.shape[3]) for x, n in counts
         )
-        own, gradients = None if sinks is None else sinks[:heads], wants_gradient((q, k, v), {})
+        own = None if sinks is None else sinks[:heads]
+        gradients = wants_gradient((q, k, v, sinks), {})
         scheme(0).prepare(like_q, like_k, like_v, own, gradients=gradients)
 
     _prepare(ring, node, prepare)

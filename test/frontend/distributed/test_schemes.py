@@ -91,6 +91,7 @@ def test_a_ring_is_of_its_node_and_of_a_part_of_the_heads(monkeypatch: pytest.Mo
     nodes, ranks = members(2, 1, ((2, 2), (1, 0))), members(2, 0, (1, 0))
     q = torch.zeros(1, 1, 4, 64).bfloat16()
     made: list[Any] = []
+    prepared: list[Any] = []
 
     def exchange(_: Any, shards: Any, operands: Any, sinks: Any, attend: Any) -> Any:
         assert shards.runs == ((range(1),), (range(5, 5),))
@@ -100,14 +101,20 @@ def test_a_ring_is_of_its_node_and_of_a_part_of_the_heads(monkeypatch: pytest.Mo
         made.append(scheme)
         return q, q
 
+    def prepare(_: Any, *operands: Any, gradients: bool) -> None:
+        prepared.append(([[*x.shape] for x in operands], gradients))
+
     monkeypatch.setattr(hybrid, "members_of", {0: nodes, 1: ranks}.get)
     monkeypatch.setattr(hybrid, "exchange_heads", exchange)
-    monkeypatch.setattr(hybrid, "_prepare", lambda *_: None)
+    monkeypatch.setattr(hybrid, "_prepare", lambda ring, node, kernels: kernels())
+    monkeypatch.setattr(hybrid.Ring, "prepare", prepare)
     monkeypatch.setattr(hybrid, "Sharded", SimpleNamespace(apply=compute))
     mesh = SimpleNamespace(ndim=2, get_group=lambda dim: dim)
     options: dict[str, Any] = {"layout": "contiguous", "device": "emulator"}
     options["score_mod"] = lambda score, b, h, q, k: score + h
+    options["sinks"] = torch.zeros(4, requires_grad=True)
     hybrid.ulysses_ring_attention(q, q, q, mesh, **options)
+    assert prepared == [([[1, 1, 2, 64]] * 3 + [[2]], True)]
     (ring,) = made
     assert ring.members is nodes and ring.shards.runs == ((range(4),), (range(4, 5),))
     assert ring.problem.score_mod(0, 0, 1, 0, 0) == 3  # the heads from 2 on
