@@ -93,7 +93,7 @@ def context_parallel(
         yield
 
 
-def _listed(name: str, items: Any) -> list[Any]:
+def _listed(name: str, items: object) -> list[Any]:
     """The items of a list, a tuple or a set; none of None.
 
     Raises:
@@ -102,7 +102,7 @@ def _listed(name: str, items: Any) -> list[Any]:
     if items is None:
         return []
     if not isinstance(items, Collection) or isinstance(items, torch.Tensor | str):
-        raise SpecError(f"{name} must be a list, got {type(items).__name__}")
+        raise SpecError(f"{name} must be a list, got {type(cast(object, items)).__name__}")
     return list(cast("Collection[Any]", items))
 
 
