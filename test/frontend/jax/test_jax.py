@@ -48,6 +48,7 @@ def near(ours: Any, known: Any, most: float = 0.02) -> None:
 
 
 LENGTHS = {"query_seq_lengths": jnp.array([20, 7]), "key_value_seq_lengths": jnp.array([33, 40])}
+SHORTER = {**LENGTHS, "key_value_seq_lengths": jnp.array([11, 24])}
 BIAS = normal(3, 1, N, T, S, dtype=jnp.float32)
 MASK = jax.random.uniform(jax.random.key(4), (B, 1, T, S)) > 0.2
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
@@ -55,6 +56,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "causal": (T, {"is_causal": True}),
     "bias and mask": (S, {"bias": BIAS, "mask": MASK}),
     "lengths, causal": (S, {"is_causal": True, **LENGTHS}),
+    "lengths, causal, as many keys": (T, {"is_causal": True, **SHORTER}),
     "causal, more keys": (S, {"is_causal": True, "scale": 0.05}),
     "window": (T, {"local_window_size": 3}),
     "window, causal, lengths": (S, {"local_window_size": (5, 2), "is_causal": True, **LENGTHS}),
