@@ -29,7 +29,7 @@ from attn_mlir.pytorch.shapes import outside_of
 from attn_mlir.runtime.call.repeats import Known
 from attn_mlir.runtime.call.signatures import Signature
 from attn_mlir.runtime.call.tensors import TensorView, dense_strides, described
-from attn_mlir.runtime.call.torch_tensors import NO_GRADIENT, check_tensor, is_fake, is_tracing
+from attn_mlir.runtime.call.torch_tensors import check_tensor, is_fake, is_tracing
 from attn_mlir.runtime.kernel import chosen_for_all
 from attn_mlir.trace import trace_sources
 
@@ -301,19 +301,14 @@ class DifferentiableCall:
         with torch.no_grad():
             is_read = READER.add(signature, values)
         tensors = [signature.arrays[i] for i in signature.captured]
-        key = (*signature.key, *(getattr(x, "requires_grad", False) for x in tensors))
-        is_wrong = any(
-            isinstance(x, torch.Tensor) and x.requires_grad and name not in self.options
-            for name, x in options.items()
-        )
-        if is_read and not is_wrong and (names := self._checked.get(key)) is not None:
+        arguments = (*tensors, *options.values())
+        key = (*signature.key, *(getattr(x, "requires_grad", False) for x in arguments))
+        if is_read and (names := self._checked.get(key)) is not None:
             pairs = zip(names, tensors, strict=True)
             return {name: x for name, x in pairs if name is not None}
         for name, x in {**operands, **options}.items():
             if isinstance(x, torch.Tensor) and name not in self.options:
                 check_tensor(x, name, has_gradient=name in operands)
-                if name not in operands and x.requires_grad:
-                    raise SpecError(NO_GRADIENT.format(name))
         with torch.no_grad():
             _, captured = trace_sources(options.get("score_mod"), options.get("mask_mod"))
             read = {name: x for name, x in captured.items() if isinstance(x, torch.Tensor)}
